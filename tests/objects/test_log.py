@@ -189,34 +189,34 @@ async def appender(process, results, operations):
     """Appends its own marks to a log whose entries are whole lists of all marks, and collects now and then."""
     policy = RetryPolicy(give_up_after_s=20.0)
     log = NumberedLog(process.store, "log", ".entry", process.environment, policy)
-    head = None
     for i in range(operations):
-        mark = f"{process.name}.{i}"
-        result = {"mark": mark, "sent": asyncio.get_running_loop().time(), "outcome": "unknown", "done": None}
+        result = {"mark": f"{process.name}.{i}", "sent": now(), "outcome": "unknown", "done": None}
         results.append(result)
-        for _attempt in range(50):
-            chain = await log.load(head)
-            head = chain[-1] if chain else head
-            marks = json.loads(head.payload)
-            collect = process.rng.random() < 0.3 and head.number - head.floor >= 2
-            floor = head.number - process.rng.randrange(0, 2) if collect else head.floor
-            candidates = [n for n in await log.numbers() if n < floor] if collect else []
-            try:
-                entry = await log.append(head, json.dumps([*marks, mark]).encode(), whole=True, floor=floor)
-            except LogConflict:
-                continue
-            except OutcomeUnknown:
-                head = None
-                break
-            head = entry
-            result.update(outcome="ok", done=asyncio.get_running_loop().time())
-            if candidates:
-                doomed = [log.path(n) for n in candidates]
-                with contextlib.suppress(StoreUnavailable):  # garbage stays; another round takes it
-                    await process.store.delete(doomed)
-            break
-        else:
-            result["outcome"] = "failed"
+        with contextlib.suppress(StoreUnavailable, OutcomeUnknown):
+            await append_mark(log, process, result)
+
+
+async def append_mark(log, process, result):
+    head = None
+    for _attempt in range(50):
+        chain = await log.load(head)
+        head = chain[-1] if chain else head
+        marks = json.loads(head.payload)
+        collect = process.rng.random() < 0.3 and head.number - head.floor >= 2
+        floor = head.number - process.rng.randrange(0, 2) if collect else head.floor
+        doomed = [log.path(n) for n in await log.numbers() if n < floor] if collect else []
+        try:
+            head = await log.append(head, json.dumps([*marks, result["mark"]]).encode(), whole=True, floor=floor)
+        except LogConflict:
+            continue
+        result.update(outcome="ok", done=now())
+        await process.store.delete(doomed)
+        return
+    result["outcome"] = "failed"
+
+
+def now():
+    return asyncio.get_running_loop().time()
 
 
 async def appending_world(seed):
