@@ -1,7 +1,7 @@
 """Who owns which partition: the view that guards are validated against.
 
-An authority is held in memory, for instance a manifest that was just read. Fetching it is the caller's I/O, done
-before; asking it does none. So an answer is as old as the fetch, and a guard treats it that way.
+An authority is held in memory, for instance a manifest that was just read. Fetching it is the caller's I/O,
+done before; asking it does none. So an answer is as old as the fetch, and a guard treats it that way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Partitions, nodes and epochs by number, and the functions that refuse a number which cannot be one.
 
-A plain ``int`` from outside becomes an id by passing through ``partition_id``, ``node_id`` or ``epoch`` once; after
-that the type checker keeps the three apart. Zero is no node and no epoch: it is what an unset field holds, and an
-unset field must never own anything.
+A plain ``int`` from outside becomes an id by passing through ``partition_id``, ``node_id`` or ``epoch`` once;
+after that the type checker keeps the three apart. Zero is no node and no epoch: it is what an unset field
+holds, and an unset field must never own anything.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def partition_id(value: int) -> PartitionId:
 def node_id(value: int) -> NodeId:
     """The number as the id of a real node, or ``InvalidInput``.
 
-    >>> node_id(0)
+    >>> node_id(0)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    hedgerow.errors.InvalidInput: a node id must be from 1 to 2**64 - 1, not 0: 0 means "no owner", so give each node an id of its own
+    hedgerow.errors.InvalidInput: a node id must be from 1 to 2**64 - 1, not 0: 0 means "no owner", ...
     """
     advice = '0 means "no owner", so give each node an id of its own'
     return NodeId(_whole(value, "a node id", 1, _WORD_LIMIT, advice))

@@ -4,25 +4,25 @@ A history is what clients saw: when each operation was invoked, when it returned
 linearizable if every operation can be given one instant between its invocation and its return such that the
 operations, run one at a time in the order of those instants, give exactly the answers that were seen.
 
-Theory of operation. Keys are independent of each other (linearizability is local), so each key is checked alone,
-as one register that starts out absent. The search is that of Wing and Gong: keep the set of operations placed so
-far as a bit mask, place next any operation that no unplaced operation precedes in real time, and remember the sets
-that led nowhere. It stays small thanks to five rules. Each is an exchange argument: whatever the rule leaves out,
-an order that it keeps does as well, so the answer remains exact.
+Theory of operation. Keys are independent of each other (linearizability is local), so each key is checked
+alone, as one register that starts out absent. The search is that of Wing and Gong: keep the set of operations
+placed so far as a bit mask, place next any operation that no unplaced operation precedes in real time, and
+remember the sets that led nowhere. Five rules keep it small. Each is an exchange argument: for every order
+that a rule leaves out there is one as good that it keeps, so the answer remains exact.
 
-* *A read that fits is placed at once.* It changes nothing, and placing it can only free others. Hence the next
-  operation is always a write, and the current value need not be remembered with the mask.
-* *A write of unknown outcome is placed only together with a read that needs it.* It has no deadline, and one that
-  nobody reads from can as well never have happened. Among those of one value the first invoked goes first, so a
-  count for each value takes the place of a choice among subsets.
-* *A write that lets every remaining read of its value be placed is placed at once.* So is a write whose value no
-  remaining read returned. Where written values are unique this rule alone leaves nothing to choose from.
-* *Of several possible writes of one value, the one that returned first goes first*, and one that is known to have
-  happened goes before one of unknown outcome.
-* *A value is left behind only if it can come back*, where a remaining read still has to see it.
+* *A read that fits is placed at once.* It changes nothing, and placing it can only free others. Hence what
+  comes next is always a write, and the current value need not be remembered with the mask.
+* *A write of unknown outcome is placed only together with a read that needs it.* It has no deadline, and one
+  that nobody reads from might as well never have happened. Among those of one value the first invoked goes
+  first, so a count for each value takes the place of a choice among subsets.
+* *A write that lets every remaining read of its value be placed is placed at once.* So is a write whose value
+  no remaining read returned. Where written values are unique, this rule leaves nothing to choose from.
+* *Of several possible writes of one value, the one that returned first goes first*, and one that is known to
+  have happened goes before one of unknown outcome.
+* *A value that a remaining read has yet to see is left behind only if another write can bring it back.*
 
-What remains is a choice among values that were written more than once. There the problem is NP-complete, and a
-limit on the number of explored states keeps the search from running for ever.
+What remains is a choice among values that were written more than once. There the problem is NP-complete, and
+a limit on the number of explored states keeps the search from running for ever.
 
 A violation is explained by the shortest part of the history that shows it. A history cut off at an instant is
 linearizable if the whole is, so bisection finds the return of the one read that made the history impossible.
@@ -75,12 +75,13 @@ class Operation(msgspec.Struct, frozen=True):
     """One operation of one client on one key, as the client saw it.
 
     ``value`` is what a put wrote, or what a get returned, where ``None`` means absent; for a delete it has no
-    meaning. Values are compared with ``==``. A write with ``completed=None`` or the outcome ``"unknown"`` may take
-    effect at any time after it was invoked, also long after its client gave up, or never. One with the outcome
-    ``"failed"`` never took effect. A get counts only if its outcome is ``"ok"`` and it was completed.
+    meaning. Values are compared with ``==``. A write with the outcome ``"unknown"``, or ``"ok"`` and
+    ``completed=None``, may take effect at any time after it was invoked, also long after its client gave up,
+    or never. One with the outcome ``"failed"`` never took effect. A get counts only if its outcome is
+    ``"ok"`` and it was completed.
 
-    One operation precedes another if it completed at a strictly smaller time than the other was invoked at: the
-    clock should tick between an answer and the next request.
+    One operation precedes another if it completed at a strictly smaller time than the other was invoked at:
+    the clock should tick between an answer and the next request.
 
     >>> Operation("alice", "put", "k", 1, invoked=0.0, completed=1.5, outcome="ok").kind
     'put'
@@ -107,8 +108,8 @@ class Operation(msgspec.Struct, frozen=True):
             raise InvalidInput(f"an operation of {self.client!r} has a time that is not a number")
         if self.completed is not None and self.completed < self.invoked:
             raise InvalidInput(
-                f"an operation of {self.client!r} was invoked at {_time(self.invoked)} and completed before that, "
-                f"at {_time(self.completed)}"
+                f"an operation of {self.client!r} was invoked at {_time(self.invoked)} and completed before "
+                f"that, at {_time(self.completed)}"
             )
 
     def __str__(self) -> str:
@@ -118,21 +119,22 @@ class Operation(msgspec.Struct, frozen=True):
 class Violation(msgspec.Struct, frozen=True):
     """Why a history is not possible; ``str()`` gives it as text for people.
 
-    ``linearized`` is the longest part of the key's history that is possible, in one order that explains it, and
-    ``unplaced`` are the operations next to return, which fit nowhere: almost always one get. Both are empty in a
-    violation that ``check_prefix_reads`` found.
+    ``linearized`` is the longest part of the key's history that is possible, in one order that explains it:
+    everything that had completed by an instant, and those unfinished writes that were seen by then.
+    ``unplaced`` is what completed next and fits nowhere: one get, or several operations where the search for
+    that one met the limit on states. Both are empty in a violation that ``check_prefix_reads`` found.
 
     >>> history = [
     ...     Operation("alice", "put", "k", "new", invoked=0, completed=1, outcome="ok"),
     ...     Operation("bob", "get", "k", None, invoked=2, completed=3, outcome="ok"),
     ... ]
     >>> print(check_linearizable(history))
-    key 'k' is not linearizable: bob: get -> absent [2, 3] cannot be placed: alice: put 'new' [0, 1] had completed before
-    An order of everything that had completed before:
+    key 'k': bob: get -> absent [2, 3] fits nowhere: alice: put 'new' [0, 1] had completed before
+    An order of everything that had completed by then:
       1. alice: put 'new' [0, 1]
     Time-line (numbers: place in that order, !: fits nowhere):
-        1 alice put 'new'     [--]         [0, 1]
-        ! bob   get -> absent         [--] [2, 3]
+        1 alice put 'new'     [---]          [0, 1]
+        ! bob   get -> absent         [---]  [2, 3]
     """
 
     key: Any
@@ -209,12 +211,14 @@ class History:
             return tuple(self._operations)
 
 
-def check_linearizable(operations: Iterable[Operation], *, state_limit: int = _STATE_LIMIT) -> Violation | None:
+def check_linearizable(
+    operations: Iterable[Operation], *, state_limit: int = _STATE_LIMIT
+) -> Violation | None:
     """The first violation found, or ``None`` for a history that is linearizable.
 
-    Every key starts out absent. Written values need not be unique, but unique ones make the check both sharper and
-    fast: with them, it takes a number of steps about proportional to the number of operations. With repeated values
-    it may raise ``StateLimitReached``, after exploring ``state_limit`` states for one key.
+    Every key starts out absent. Written values need not be unique, but unique ones make the check both
+    sharper and fast: then it never has to choose, whatever the number of unknown outcomes and of deletes.
+    With repeated values it may raise ``StateLimitReached``, after exploring ``state_limit`` states of a key.
 
     >>> put = Operation("alice", "put", "k", 1, invoked=0, completed=None, outcome="unknown")
     >>> def get(value, at):
@@ -239,15 +243,15 @@ def check_prefix_reads(
 ) -> Violation | None:
     """Whether one reader's whole scans of a partition each saw a prefix of its writes, and never went back.
 
-    The writes are pairs of a key and its new value, ``None`` for a delete, in the order in which they took effect.
-    Each read is everything one scan returned. It must equal the state after some number of writes, and that number
-    must not shrink from one read to the next. Call it once for each reader.
+    The writes are pairs of a key and its new value, ``None`` for a delete, in the order in which they took
+    effect. Each read is everything one scan returned. It must equal the state after some number of writes,
+    and that number must not shrink from one read to the next. Call it once for each reader.
 
     >>> writes = [("a", 1), ("b", 2), ("a", None)]
     >>> check_prefix_reads(writes, [{}, {"a": 1}, {"b": 2}]) is None
     True
     >>> print(check_prefix_reads(writes, [{"a": 1, "b": 2}, {"a": 1}]))
-    read 2 went back: it equals the state after 1 of 3 writes, but read 1 had seen 2 of them; key 'b' was absent
+    read 2 went back to the state after 1 of 3 writes, but read 1 had seen 2 of them: key 'b' was absent
     Writes (>: what the read before had seen at least, !: of the key in question):
       >   1 put 'a' 1
       > ! 2 put 'b' 2
@@ -269,16 +273,19 @@ def check_prefix_reads(
 
 # --- One key ------------------------------------------------------------------------------------------------
 
-# The way to a state, newest first: a write (none at the start), and the mask of the reads placed right after it.
+# The way to a state, newest first: a write (none at the start), and the mask of the reads placed after it.
 _Trail: TypeAlias = "tuple[_Trail | None, Operation | None, int]"
+# How many open writes of each value were used on the way to a state, without zeros. Never changed in place.
+_Used: TypeAlias = dict[int, int]
 
 
 class _Register:
     """The history of one key, ready to be searched.
 
-    ``certain`` are the operations that have to be placed, in the order of their completion; the position in it is
-    the operation's bit in every mask. So the lowest bit that is not set in a mask is the operation with the nearest
-    deadline, and an operation can be placed next exactly if it was invoked no later than that deadline.
+    ``certain`` are the operations that have to be placed, in the order of their completion; the position in
+    it is the operation's bit in every mask. So the lowest bit that is not set in a mask is the operation with
+    the nearest deadline, and an operation can be placed next exactly if it was invoked no later than that
+    deadline. ``open`` are the writes that may be placed or not. Both hold positions in ``operations``.
     """
 
     def __init__(self, key: Hashable, operations: list[Operation], state_limit: int) -> None:
@@ -317,7 +324,7 @@ class _Register:
         unplaced = tuple(self.operations[position] for position in self.certain[possible:impossible])
         return Violation(
             key=self.key,
-            reason=f"key {self.key!r} is not linearizable: {self._reason(unplaced)}",
+            reason=f"key {self.key!r}: {self._reason(unplaced)}",
             linearized=order,
             unplaced=unplaced,
             timeline=self._timeline(order, unplaced),
@@ -355,24 +362,25 @@ class _Register:
                 mask |= ready
             return mask
 
-        def can_return(mask: int, value: int, used: tuple[int, ...]) -> bool:
-            """Whether the next read of a value that was left behind still has a write to read from."""
+        def can_return(mask: int, value: int, used: _Used) -> bool:
+            """Whether the next read of a value that is left behind still has a write to read from."""
             remaining = reads_of[value] & ~mask
             if not remaining:
                 return True
             index = _lowest(remaining)
             if invoked_by[index] & writes_of[value] & ~mask:
                 return True
-            spare = open_of[value][used[value] :]
-            return bool(spare) and spare[0].invoked <= deadlines[index]
+            count_used = used.get(value, 0)
+            spare = open_of[value]
+            return count_used < len(spare) and spare[count_used].invoked <= deadlines[index]
 
-        used = (0,) * self.value_count
+        used: _Used = {}
         mask = settle(0, _ABSENT)
         if not all(can_return(mask, value, used) for value in range(self.value_count)):
             return None
         trail: _Trail = (None, None, mask)
-        # For each mask the counts of open writes used on the way to it, without those worse than another in all.
-        known: dict[int, list[tuple[int, ...]]] = {}
+        # For each mask the counts with which it was reached, without those that others make superfluous.
+        known: dict[int, list[_Used]] = {}
         stack = [(mask, used, trail)]
         explored = 0
         while stack:
@@ -381,8 +389,8 @@ class _Register:
             if explored > self.state_limit:
                 raise StateLimitReached(
                     f"key {self.key!r}: gave up on its {len(self.operations)} operations after exploring "
-                    f"{self.state_limit} states, without an answer; repeated values make the search long: write "
-                    "unique values or fewer operations for each key, or raise state_limit"
+                    f"{self.state_limit} states, without an answer; repeated values make the search long: "
+                    "write unique values or fewer operations for each key, or raise state_limit"
                 )
             moved = False
             while True:
@@ -403,20 +411,22 @@ class _Register:
                 while reads:
                     value = value_of[_lowest(reads)]
                     reads &= ~reads_of[value]
-                    if used[value] < len(open_of[value]):
-                        operation = open_of[value][used[value]]
+                    count_used = used.get(value, 0)
+                    if count_used < len(open_of[value]):
+                        operation = open_of[value][count_used]
                         if operation.invoked <= deadlines[first]:
                             choices.append((value, 0, operation))
-                branches: list[tuple[int, tuple[int, ...], _Trail]] = []
+                branches: list[tuple[int, _Used, _Trail]] = []
                 for value, bit, operation in choices:
                     after = settle(mask | bit, value)
                     following: _Trail = (trail, operation, after & ~mask & ~bit)
                     if not reads_of[value] & ~after:
-                        # Every read of the value is placed: nothing is lost by going this way, and this way only.
+                        # Every read of the value is placed: nothing is lost by going this way only.
                         mask, trail, moved = after, following, True
-                        used = (*used[:value], 0, *used[value + 1 :])
+                        if value in used:
+                            used = {other: number for other, number in used.items() if other != value}
                         break
-                    counts = used if bit else (*used[:value], used[value] + 1, *used[value + 1 :])
+                    counts = used if bit else {**used, value: used.get(value, 0) + 1}
                     if can_return(after, value, counts):
                         branches.append((after, counts, following))
                 else:
@@ -456,14 +466,14 @@ class _Register:
     def _reason(self, unplaced: tuple[Operation, ...]) -> str:
         """What stands in the way of the operations that fit nowhere, in one sentence."""
         if len(unplaced) > 1:
-            return f"{len(unplaced)} operations that completed one after the other cannot all be placed"
+            return f"{len(unplaced)} operations that completed one after the other do not all fit"
         (get,) = unplaced
         number = next(
             number
             for number, operation in zip(self.numbers, self.operations, strict=True)
             if operation is get
         )
-        prefix = f"{get} cannot be placed: "
+        prefix = f"{get} fits nowhere: "
         deadline = math.inf if get.completed is None else get.completed
         others: list[Operation] = []
         writers: list[Operation] = []
@@ -481,7 +491,7 @@ class _Register:
                 return f"{prefix}only a write that failed had that value, {writers[0]}"
             if all(write.invoked > deadline for write in possible):
                 return f"{prefix}the first write of that value came later, {possible[0]}"
-        # The last instant at which the value can have been written. What another value was seen after it, was newer.
+        # The last instant at which the value can have been written: any other value seen later is newer.
         last = max((_until(write) for write in possible if write.invoked <= deadline), default=-math.inf)
         newer = [
             operation for operation in others if operation.invoked > last and _until(operation) < get.invoked
@@ -495,7 +505,7 @@ class _Register:
 
     def _timeline(self, order: tuple[Operation, ...], unplaced: tuple[Operation, ...]) -> str:
         """The order of what fits, and a line for each operation that matters."""
-        lines = ["An order of everything that had completed before:"]
+        lines = ["An order of everything that had completed by then:"]
         if len(order) > _SHOWN_ORDER:
             lines.append(f"  ... {len(order) - _SHOWN_ORDER} more before these")
         for place, operation in list(enumerate(order, 1))[-_SHOWN_ORDER:]:
@@ -504,8 +514,7 @@ class _Register:
             lines.append("  (nothing)")
         end = max(_until(operation) for operation in unplaced)
         relevant = [operation for operation in self.operations if operation.invoked <= end]
-        shown = relevant[-_SHOWN_OPERATIONS:]
-        important = {id(operation) for operation in (*shown, *unplaced)}
+        important = {id(operation) for operation in (*relevant[-_SHOWN_OPERATIONS:], *unplaced)}
         shown = [operation for operation in relevant if id(operation) in important]
         lines.append("Time-line (numbers: place in that order, !: fits nowhere):")
         if len(relevant) > len(shown):
@@ -523,19 +532,19 @@ def _lowest(mask: int) -> int:
     return (mask & -mask).bit_length() - 1
 
 
-def _is_news(known: dict[int, list[tuple[int, ...]]], mask: int, used: tuple[int, ...]) -> bool:
-    """Note a state, unless one that is as good or better in every count is known."""
+def _is_news(known: dict[int, list[_Used]], mask: int, used: _Used) -> bool:
+    """Note a state, unless it is known with counts that are all as low or lower."""
     alternatives = known.setdefault(mask, [])
-    for other in alternatives:
-        if all(theirs <= ours for theirs, ours in zip(other, used, strict=True)):
-            return False
-    alternatives[:] = [
-        other
-        for other in alternatives
-        if not all(ours <= theirs for theirs, ours in zip(other, used, strict=True))
-    ]
+    if any(_covers(other, used) for other in alternatives):
+        return False
+    alternatives[:] = [other for other in alternatives if not _covers(used, other)]
     alternatives.append(used)
     return True
+
+
+def _covers(one: _Used, other: _Used) -> bool:
+    """Whether no count of the one is above that of the other."""
+    return all(count <= other.get(value, 0) for value, count in one.items())
 
 
 def _value_numbers(operations: Sequence[Operation]) -> list[int]:
@@ -604,8 +613,7 @@ def _prefix_violation(
     nearest, distance = 0, len(differing)
     for position, write in enumerate(writes, 1):
         _apply(write, state, wanted, differing)
-        # Among prefixes equally near the latest one, but no later than needed to reach what was seen before.
-        if len(differing) < distance or (len(differing) == distance and position <= seen):
+        if len(differing) <= distance:
             nearest, distance = position, len(differing)
     went_back = not distance
     expected = _state_after(writes, seen if went_back else nearest)
@@ -613,13 +621,13 @@ def _prefix_violation(
     key = next(key for key in touched if not _same(expected.get(key), wanted.get(key)))
     if went_back:
         reason = (
-            f"read {number} went back: it equals the state after {nearest} of {len(writes)} writes, but "
-            f"read {number - 1} had seen {seen} of them; key {key!r} was {_shown(wanted.get(key))}"
+            f"read {number} went back to the state after {nearest} of {len(writes)} writes, but "
+            f"read {number - 1} had seen {seen} of them: key {key!r} was {_shown(wanted.get(key))}"
         )
     else:
         reason = (
-            f"read {number} equals the state after no number of the {len(writes)} writes: nearest is that after "
-            f"{nearest}, where key {key!r} is {_shown(expected.get(key))} and not {_shown(wanted.get(key))}"
+            f"read {number} equals the state after no number of the {len(writes)} writes: nearest is that "
+            f"after {nearest}, where {key!r} is {_shown(expected.get(key))}, not {_shown(wanted.get(key))}"
         )
     lines = ["Writes (>: what the read before had seen at least, !: of the key in question):"]
     start = max(0, min(seen, nearest) - _SHOWN_OPERATIONS // 2)
@@ -675,7 +683,7 @@ def _until(operation: Operation) -> float:
 
 
 def _bars(operations: Sequence[Operation], marks: Mapping[int, str]) -> list[str]:
-    """A line for each operation, with a bar on a scale that has a column for each instant, where there is room."""
+    """A line for each operation, with a bar; its scale shows the order of instants, not their distance."""
     instants = {operation.invoked for operation in operations}
     instants.update(operation.completed for operation in operations if operation.completed is not None)
     step = min(4.0, _SHOWN_WIDTH / len(instants))

@@ -1,0 +1,717 @@
+/*
+ * Writer fencing on an object store: who may add a row, and is an acknowledged row ever lost?
+ *
+ * One partition. Its write-ahead log (the WAL) is a row of numbered slots; a slot is filled by "create if absent".
+ * Its manifest holds the writer epoch and the replay point: everything at or below the replay point has been
+ * carried into the levels. Three writers take the partition over from one another, a compactor moves the replay
+ * point, a collector deletes what the levels already hold, and (in some configurations) a reader reads.
+ *
+ * Every request to the store is ONE atomic step; between two steps anything may happen. No process is ever
+ * obliged to move, so each of them may stall anywhere, for ever or until the worst moment: that is the zombie.
+ *
+ * Pick a configuration and a fault with -D flags; `run.py` knows them all, and README.md explains them.
+ */
+
+/* ------------------------------------------------------------------------------------------ configuration */
+
+#ifndef WRITERS
+#define WRITERS  3              /* each takes the partition over once */
+#endif
+#ifndef ROWS
+#define ROWS     2              /* rows each writer wants to write (at most 3) */
+#endif
+#ifndef PARALLEL
+#define PARALLEL 1              /* max_parallel_writes: slots a writer may have in flight, fences a takeover needs */
+#endif
+#ifndef COMPACTORS
+#define COMPACTORS 1
+#endif
+#ifndef SLOTS
+#define SLOTS    10             /* slots of the log (8 to 16); who would need one more stalls */
+#endif
+
+/* The faults. Each switches off one safeguard; SPEC is the protocol as it stood before there were any. */
+#ifdef SPEC
+#define COLLECT_FENCES
+#define NO_RECHECK
+#define NOTE_AFTER_CLAIM
+#endif
+#ifdef NO_RECHECK
+#define NO_EPOCH_RECHECK
+#define FENCE_BELOW_REPLAY_COUNTS
+#endif
+
+/* ------------------------------------------------------------------------------------------ the store */
+
+/* What a slot holds, in one byte: nothing, the fence of an epoch, or a row. Row numbers are dense, and tell the
+ * epoch that wrote them, so no further field is needed. */
+#define ABSENT          0
+#define FENCE(epoch)    (epoch)
+#define DATA(row)       (WRITERS + 1 + (row))
+#define IS_FENCE(held)  ((held) != ABSENT && (held) <= WRITERS)
+#define IS_DATA(held)   ((held) > WRITERS)
+#define ROW_OF(held)    ((held) - WRITERS - 1)
+#define EPOCH_OF(held)  (IS_FENCE(held) -> (held) : 1 + ROW_OF(held) / ROWS)
+
+#define BIT(number)     (1 << (number))
+#define EVERY_ROW       (BIT(WRITERS * ROWS) - 1)
+
+byte wal[SLOTS + 1];            /* slot 0 is never used: replay point 0 means that nothing was carried yet */
+
+/* The manifest: one record, replaced as a whole by compare-and-swap. */
+byte manifest_epoch;            /* the newest writer epoch */
+byte manifest_replay_point;     /* the last slot whose content the levels hold */
+byte manifest_parallel = PARALLEL;
+int  manifest_levels;           /* the rows in the levels, as a set of bits */
+int  manifest_data_slots;       /* which slots were rows and not fences when they were carried, as a set of bits */
+byte fences_of[WRITERS + 1];    /* every fence says how many make its run whole; the same for all of one epoch */
+
+/* ------------------------------------------------------------------------------------------ what is claimed */
+
+/* Ghosts: nobody in the protocol can see them. They exist to state the properties. */
+int  acknowledged;              /* rows whose writer was told "durable" */
+int  refused;                   /* rows whose writer was told "certainly not written" */
+int  late;                      /* rows created after a newer owner's fences stood and had been checked again */
+int  visible;                   /* rows a recovery would find right now */
+byte standing_epoch;            /* the newest epoch whose fences stood and had been checked again */
+#ifdef READER
+byte slot_of_row[WRITERS * ROWS];
+#endif
+
+/* Scratch for one step; `hidden` keeps it out of the state. */
+hidden byte scan, run_length, run_epoch, ignore_below, data_epoch, other, in_flight;
+hidden int  rows_read;
+hidden byte durable, fenced, stable, truthful, no_gap, monotone, nothing_ignored, epochs_rise, prefix, fresh;
+hidden byte waits, cuts_a_run, not_all_acknowledged, no_stray_fence;
+
+/*
+ * How everybody reads the log: the unbroken prefix above the replay point, up to slot `last`. A row older than a
+ * whole run of fences below it is ignored. The scan starts above the replay point, so a fence at or below it
+ * counts for nothing.
+ */
+inline read_prefix(last)
+{
+	rows_read = manifest_levels;
+	run_length = 0; run_epoch = 0; ignore_below = 0; data_epoch = 0;
+#ifdef READER_COUNTS_FENCES_BELOW_REPLAY
+	scan = 1;
+	do
+	:: scan <= manifest_replay_point -> count_fence(wal[scan], run_epoch, run_length, ignore_below); scan++
+	:: else -> break
+	od;
+#endif
+	scan = manifest_replay_point + 1;
+	do
+	:: scan <= last && wal[scan] != ABSENT ->
+		count_fence(wal[scan], run_epoch, run_length, ignore_below);
+		if
+		:: IS_FENCE(wal[scan]) -> skip
+		:: else ->
+			if
+#ifndef NOTHING_IS_IGNORED
+			:: EPOCH_OF(wal[scan]) < ignore_below -> nothing_ignored = false
+#endif
+			:: else ->
+				rows_read = rows_read | BIT(ROW_OF(wal[scan]));
+				monotone = monotone && EPOCH_OF(wal[scan]) >= data_epoch;
+				data_epoch = EPOCH_OF(wal[scan])
+			fi
+		fi;
+		scan++
+	:: else -> break
+	od
+}
+
+/* `epoch` and `length`: the run of fences that ends here. `floor`: the newest epoch with a whole run so far. */
+inline count_fence(held, epoch, length, floor)
+{
+	if
+	:: IS_FENCE(held) && held == epoch -> length++
+	:: IS_FENCE(held) && held != epoch -> epoch = held; length = 1
+	:: else -> epoch = 0; length = 0
+	fi;
+	if
+	:: epoch > floor && length >= fences_of[epoch] -> floor = epoch
+	:: else -> skip
+	fi
+}
+
+/* Looked at after every step that changes anything: the properties hold in every state, not only at the end. */
+inline check_properties()
+{
+	monotone = true; nothing_ignored = true;
+	read_prefix(SLOTS);
+	stable = (visible & ~rows_read) == 0;           /* what was once visible stays visible */
+	visible = rows_read;
+	durable = (acknowledged & ~visible) == 0;       /* an acknowledged row is never lost */
+	fenced = (late & (visible | acknowledged)) == 0; /* what a zombie creates is neither visible nor acknowledged */
+	truthful = (refused & visible) == 0;            /* "certainly not written" is the truth */
+	assert(durable);
+	assert(fenced);
+	assert(truthful);
+	assert(stable);
+	assert(monotone);                               /* along the visible history, epochs only rise */
+#ifdef EXPECT_NOTHING_IGNORED
+	assert(nothing_ignored);
+#endif
+#ifdef WITNESS_ALL_ACKNOWLEDGED
+	not_all_acknowledged = !(acknowledged == EVERY_ROW && manifest_levels == EVERY_ROW);
+	assert(not_all_acknowledged);
+#endif
+}
+
+/* ------------------------------------------------------------------------------------------ writers */
+
+mtype = { noting, claiming, fencing, rechecking, lowering, writing, halted };   /* phases of a writer */
+mtype = { unsent, sent, created, finished, failed };                            /* states of a row */
+
+#ifdef NOTE_AFTER_CLAIM
+#define FIRST_PHASE    claiming
+#define AFTER_NOTING   fencing
+#define AFTER_CLAIM    noting
+#define NOTHING_CHANGED true
+#else
+#define FIRST_PHASE    noting
+#define AFTER_NOTING   claiming
+#define AFTER_CLAIM    fencing
+#define NOTHING_CHANGED (manifest_epoch == me - 1 && manifest_replay_point == seen_replay_point)
+#endif
+
+#ifdef ONE_FENCE_FOR_K2
+#define FENCES_WRITTEN 1
+#else
+#define FENCES_WRITTEN fences_of[me]
+#endif
+
+#ifdef NO_EPOCH_RECHECK
+#define STILL_OURS     true
+#else
+#define STILL_OURS     (manifest_epoch == me)
+#endif
+
+#ifdef FENCE_BELOW_REPLAY_COUNTS
+#define RUN_COUNTS     true
+#else
+#define RUN_COUNTS     (position - own_fences > manifest_replay_point)
+#endif
+
+#if defined(LOWER_PARALLEL) || defined(LOWER_BEFORE_FENCES)
+#define WINDOW         (me == 2 -> 1 : fences_of[me])
+#elif defined(ONE_WRITE_TOO_MANY)
+#define WINDOW         (fences_of[me] + 1)
+#else
+#define WINDOW         fences_of[me]
+#endif
+
+#if defined(LOOK_AT_EPOCH_AND_REPLAY_POINT)
+#define LOOK_FAILS(row) (manifest_epoch != me || slot_of[row] <= manifest_replay_point)
+#elif defined(LOOK_AT_EPOCH)
+#define LOOK_FAILS(row) (manifest_epoch != me)
+#else
+#define LOOK_FAILS(row) false
+#endif
+
+#define NUMBER(row)    ((me - 1) * ROWS + (row))
+
+/* The manifest is read and the first open slot noted. Two requests, but one step is enough: the claim below
+ * succeeds only if the manifest did not change in between, and then it makes no difference when it was read. */
+inline note_first_open_slot()
+{
+	position = manifest_replay_point + 1;
+	do
+	:: position <= SLOTS && wal[position] != ABSENT -> position++
+	:: else -> break
+	od;
+	seen_replay_point = manifest_replay_point;
+	printf("writer %d reads the manifest and notes slot %d\n", me, position);
+	phase = AFTER_NOTING
+}
+
+/* The compare-and-swap. It fails if anything changed since the manifest was read; then read and note again. */
+inline claim_epoch()
+{
+	if
+	:: NOTHING_CHANGED ->
+		epochs_rise = me > manifest_epoch;
+		assert(epochs_rise);
+		manifest_epoch = me;
+		printf("writer %d claims epoch %d\n", me, me);
+		fences_of[me] = manifest_parallel;
+#ifdef LOWER_BEFORE_FENCES
+		manifest_parallel = (me == 2 -> 1 : manifest_parallel);
+#endif
+		phase = AFTER_CLAIM
+	:: else ->
+		printf("writer %d finds the manifest changed\n", me);
+		phase = noting; position = 0
+	fi;
+	seen_replay_point = 0;
+	check_properties()
+}
+
+/* One step of the walk: create the fence in the slot at hand, and see which of the four outcomes it was. */
+inline create_fence()
+{
+	if
+	:: wal[position] == ABSENT -> put_fence(); own_fences++ /* created */
+	:: wal[position] == FENCE(me) -> own_fences++           /* our own, from an earlier try or an earlier walk */
+	:: else ->
+		if
+		:: EPOCH_OF(wal[position]) < me ->              /* an older writer was faster: a new run above it */
+			printf("writer %d steps over slot %d\n", me, position);
+			own_fences = 0
+		:: else -> halt()                                       /* a newer writer was here: we are fenced */
+		fi
+	fi;
+	if
+	:: phase == fencing ->
+		position++;
+		phase = (own_fences == FENCES_WRITTEN -> rechecking : fencing)
+	:: else -> skip
+	fi;
+	check_properties()
+}
+
+inline put_fence()
+{
+#ifdef WITNESS_STRAY_FENCE
+	no_stray_fence = position > manifest_replay_point;
+	assert(no_stray_fence);
+#endif
+	wal[position] = FENCE(me);
+	printf("writer %d creates a fence in slot %d\n", me, position)
+}
+
+/* All fences stand. Read the manifest once more: still ours, and did the run land above the replay point? A walk
+ * that was too slow drops its fences into slots that were collected long ago, where they stop nobody. */
+inline recheck_manifest()
+{
+	if
+	:: !STILL_OURS -> halt()
+	:: STILL_OURS && !RUN_COUNTS ->
+		printf("writer %d finds its fences below the replay point\n", me);
+		position = manifest_replay_point + 1; own_fences = 0; phase = fencing
+	:: STILL_OURS && RUN_COUNTS ->
+		printf("writer %d owns the partition\n", me);
+		own_fences = 0;
+		standing_epoch = (me > standing_epoch -> me : standing_epoch);
+#ifdef LOWER_PARALLEL
+		phase = (me == 2 -> lowering : writing);
+#else
+		phase = writing;
+#endif
+		settle()
+	fi;
+	check_properties()
+}
+
+/* An owner whose fences for the old number stand lowers max_parallel_writes. One step for read and swap: a swap
+ * that fails changes nothing, and is tried again. */
+inline lower_parallel()
+{
+	if
+	:: manifest_epoch == me -> manifest_parallel = 1; printf("writer %d lowers max_parallel_writes\n", me); phase = writing; settle()
+	:: else -> halt()
+	fi;
+	check_properties()
+}
+
+inline halt()
+{
+	printf("writer %d knows that it is fenced\n", me);
+	phase = halted; position = 0; own_fences = 0
+}
+
+/* The create of one row. Its slot was fixed when it was sent, so trying again means trying the same slot. */
+inline create_row(row)
+{
+	if
+	:: wal[slot_of[row]] == ABSENT -> put_row(row); row_stands(row)
+	:: wal[slot_of[row]] == DATA(NUMBER(row)) -> row_stands(row)            /* read back, and it is ours */
+	:: else ->
+		if
+		:: EPOCH_OF(wal[slot_of[row]]) < me && phase == writing ->      /* an older writer's object: step over it */
+#ifdef EXPECT_NOTHING_IGNORED
+			assert(false);
+#endif
+			slot_of[row] = position;
+			position++
+		:: else ->                                      /* fenced: send nothing more; what is in flight stays so */
+			refuse(row);
+			state_of[row] = failed;
+			halt()
+		fi
+	fi;
+	settle();
+	check_properties()
+}
+
+/* Where fences are collected, a create proves nothing by itself: the manifest must say that we are still the owner. */
+inline row_stands(row)
+{
+	if
+	:: LOOK_FAILS(row) -> state_of[row] = failed; halt()
+	:: else -> state_of[row] = created
+	fi
+}
+
+inline put_row(row)
+{
+	wal[slot_of[row]] = DATA(NUMBER(row));
+	printf("writer %d creates row %d in slot %d\n", me, NUMBER(row), slot_of[row]);
+	/* Creating again what was carried long ago adds nothing, so it is not late. */
+	late = (me < standing_epoch && !(visible & BIT(NUMBER(row))) -> late | BIT(NUMBER(row)) : late);
+#ifdef READER
+	slot_of_row[NUMBER(row)] = slot_of[row]
+#endif
+}
+
+/* A newer object holds the slot. Was our row never written? Only if the slot was never collected: the object may be
+ * a slow walker's fence in the hole that our own row left behind. So a "certainly not" needs a look at the manifest. */
+inline refuse(row)
+{
+#ifdef REFUSE_WITHOUT_LOOK
+	refused = refused | BIT(NUMBER(row))
+#else
+	refused = (slot_of[row] > manifest_replay_point -> refused | BIT(NUMBER(row)) : refused)
+#endif
+}
+
+/*
+ * What follows from a response: acknowledge what may be acknowledged, then send what may be sent. Both happen as
+ * early as allowed, which hides nothing: a later acknowledgement promises less, and a later send is one that stalls
+ * on its way.
+ */
+inline settle()
+{
+	acknowledge(0);
+#if ROWS > 1
+	acknowledge(1);
+#endif
+#if ROWS > 2
+	acknowledge(2);
+#endif
+	in_flight = 0;
+	other = 0;
+	do
+	:: other < ROWS ->
+		in_flight = in_flight + (state_of[other] == sent -> 1 : 0);
+		other++
+	:: else -> break
+	od;
+	other = 0;
+	do
+	:: other < ROWS ->
+		if
+		:: phase == writing && state_of[other] == unsent && in_flight < WINDOW && position <= SLOTS ->
+			state_of[other] = sent; slot_of[other] = position;
+			position++; in_flight++
+		:: else -> skip
+		fi;
+		other++
+	:: else -> break
+	od
+}
+
+/* In slot order only: a row waits while a lower slot of its writer is in flight or lost. */
+inline acknowledge(row)
+{
+	if
+	:: state_of[row] == created ->
+		waits = false;
+#ifndef ACK_OUT_OF_ORDER
+		other = 0;
+		do
+		:: other < ROWS ->
+			waits = waits || (slot_of[other] < slot_of[row] && (state_of[other] == sent || state_of[other] == failed));
+			other++
+		:: else -> break
+		od;
+#endif
+		if
+		:: !waits ->
+			printf("writer %d acknowledges row %d in slot %d\n", me, NUMBER(row), slot_of[row]);
+			no_gap = true;
+			scan = manifest_replay_point + 1;
+			do
+			:: scan <= slot_of[row] -> no_gap = no_gap && wal[scan] != ABSENT; scan++
+			:: else -> break
+			od;
+			assert(no_gap);                         /* nothing is acknowledged above a gap */
+			acknowledged = acknowledged | BIT(NUMBER(row));
+			state_of[row] = finished; slot_of[row] = 0
+		:: else -> skip
+		fi
+	:: else -> skip
+	fi
+}
+
+/* A lost response: the object stands, but its writer does not know. It will try again, and read the slot back. */
+#ifdef LOST_RESPONSES
+#define CREATE_ROW(row) \
+	:: d_step { state_of[row] == sent && slot_of[row] <= SLOTS -> create_row(row) } \
+	:: d_step { state_of[row] == sent && slot_of[row] <= SLOTS && wal[slot_of[row]] == ABSENT -> put_row(row); check_properties() }
+#else
+#define CREATE_ROW(row) \
+	:: d_step { state_of[row] == sent && slot_of[row] <= SLOTS -> create_row(row) }
+#endif
+
+/* Writers differ only in when they take over, so they are numbered in the order in which their claims succeed: the
+ * writer `me` claims epoch `me`. A claim that fails leaves no trace in the store, so nothing is lost by that. */
+active [WRITERS] proctype Writer()
+{
+	byte  me = _pid + 1;
+	mtype phase = FIRST_PHASE;
+	byte  seen_replay_point;
+	byte  position;                 /* the slot at hand, later the next free one */
+	byte  own_fences;                      /* consecutive fences of ours that end just below `position` */
+	mtype state_of[ROWS] = unsent;
+	byte  slot_of[ROWS];
+
+end:	do
+	:: d_step { phase == noting && (manifest_epoch == me - 1 || FIRST_PHASE == claiming) -> note_first_open_slot() }
+	:: d_step { phase == claiming && manifest_epoch == me - 1 || phase == claiming && FIRST_PHASE == noting -> claim_epoch() }
+	:: d_step { phase == fencing && position <= SLOTS -> create_fence() }
+#ifdef LOST_RESPONSES
+	:: d_step { phase == fencing && position <= SLOTS && wal[position] == ABSENT -> put_fence(); check_properties() }
+#endif
+	:: d_step { phase == rechecking -> recheck_manifest() }
+	:: d_step { phase == lowering -> lower_parallel() }
+	CREATE_ROW(0)
+#if ROWS > 1
+	CREATE_ROW(1)
+#endif
+#if ROWS > 2
+	CREATE_ROW(2)
+#endif
+	od
+}
+
+/* ------------------------------------------------------------------------------------------ compactor, collector */
+
+/*
+ * A run of fences that may still grow is not cut in two: `target` is no good if it lies in a run that is not whole
+ * yet at that point, and that either goes on or ends the log.
+ */
+inline find_whether_target_cuts_a_run()
+{
+	cuts_a_run = false;
+#ifndef CUT_RUNS
+	run_length = 0;
+	scan = target;
+	do
+	:: scan > manifest_replay_point && IS_FENCE(wal[scan]) && wal[scan] == wal[target] -> run_length++; scan--
+	:: else -> break
+	od;
+	cuts_a_run = IS_FENCE(wal[target]) && run_length < fences_of[EPOCH_OF(wal[target])] &&
+		(target == SLOTS || wal[target + 1] == ABSENT || wal[target + 1] == wal[target])
+#endif
+}
+
+/* What a pass publishes: the rows a reader would see up to `target`, and which of those slots were rows. */
+inline prepare_pass()
+{
+	read_prefix(target);
+	carried_rows = rows_read;
+	carried_slots = manifest_data_slots;
+	scan = manifest_replay_point + 1;
+	do
+	:: scan <= target -> carried_slots = (IS_DATA(wal[scan]) -> carried_slots | BIT(scan) : carried_slots); scan++
+	:: else -> break
+	od
+}
+
+/* The compare-and-swap that publishes it. */
+inline publish_pass()
+{
+	if
+	:: manifest_epoch == seen_epoch && manifest_replay_point == seen_replay_point ->
+		manifest_replay_point = target;
+		printf("the compactor moves the replay point to %d\n", target);
+		manifest_levels = carried_rows;
+		manifest_data_slots = carried_slots
+	:: else -> skip                                         /* lost the race: the pass was for nothing */
+	fi;
+	target = 0; seen_epoch = 0; seen_replay_point = 0; carried_rows = 0; carried_slots = 0;
+	check_properties()
+}
+
+/*
+ * A pass reads an unbroken prefix of any length, then publishes it. Usually one step will do for both: slots above
+ * the replay point are never changed nor deleted, so what was read stays true, and a pass that loses the race for
+ * the manifest leaves no trace. STALLING_COMPACTOR takes two steps, to check that very argument.
+ */
+active [COMPACTORS] proctype Compactor()
+{
+	byte target, seen_epoch, seen_replay_point;
+	int  carried_rows, carried_slots;
+
+end:	do
+	:: atomic {
+		target == 0 && manifest_replay_point < SLOTS && wal[manifest_replay_point + 1] != ABSENT ->
+		target = manifest_replay_point + 1;
+		do
+		:: target < SLOTS && wal[target + 1] != ABSENT -> target++
+		:: break
+		od;
+		d_step {
+			find_whether_target_cuts_a_run();
+			if
+			:: cuts_a_run -> target = 0
+			:: else ->
+				seen_epoch = manifest_epoch;
+				seen_replay_point = manifest_replay_point;
+				prepare_pass();
+#ifndef STALLING_COMPACTOR
+				publish_pass()
+#endif
+			fi
+		}
+	   }
+#ifdef STALLING_COMPACTOR
+	:: d_step { target != 0 -> publish_pass() }
+#endif
+	od
+}
+
+/*
+ * The collector deletes, one object at a time and in any order, what the manifest says was a row and has been carried.
+ * It goes by what the manifest recorded, not by what the slot holds by now: a delete may arrive late, or twice.
+ */
+#if defined(SPEC)
+#define COLLECTABLE(slot) ((slot) < manifest_replay_point)
+#elif defined(COLLECT_FENCES)
+#define COLLECTABLE(slot) ((slot) <= manifest_replay_point)
+#else
+#define COLLECTABLE(slot) ((manifest_data_slots & BIT(slot)) != 0)
+#endif
+
+#define COLLECT(slot) \
+	:: d_step { wal[slot] != ABSENT && COLLECTABLE(slot) -> \
+		wal[slot] = ABSENT; printf("the collector deletes slot %d\n", slot); check_properties() }
+
+active proctype Collector()
+{
+end:	do
+	COLLECT(1) COLLECT(2) COLLECT(3) COLLECT(4) COLLECT(5) COLLECT(6) COLLECT(7) COLLECT(8)
+#if SLOTS > 8
+	COLLECT(9)
+#endif
+#if SLOTS > 9
+	COLLECT(10)
+#endif
+#if SLOTS > 10
+	COLLECT(11)
+#endif
+#if SLOTS > 11
+	COLLECT(12)
+#endif
+#if SLOTS > 12
+	COLLECT(13)
+#endif
+#if SLOTS > 13
+	COLLECT(14)
+#endif
+#if SLOTS > 14
+	COLLECT(15)
+#endif
+#if SLOTS > 15
+	COLLECT(16)
+#endif
+	od
+}
+
+/* ------------------------------------------------------------------------------------------ a reader */
+
+#ifdef READER
+
+mtype = { starting, listing, getting, confirming };     /* phases of a reader */
+
+inline start_over()
+{
+	phase = starting;
+	seen_replay_point = 0; position = 0; last = 0; view = 0; owed = 0;
+	fence_epoch = 0; fence_count = 0; floor = 0
+}
+
+/* A prefix of the partition's history, and one that holds everything acknowledged before the read began. */
+inline check_view()
+{
+	prefix = true;
+	scan = 0;
+	do
+	:: scan < WRITERS * ROWS ->
+		other = 0;
+		do
+		:: other < WRITERS * ROWS ->
+			prefix = prefix && !((view & BIT(scan)) && (visible & BIT(other)) && !(view & BIT(other)) &&
+				slot_of_row[other] < slot_of_row[scan]);
+			other++
+		:: else -> break
+		od;
+		scan++
+	:: else -> break
+	od;
+	assert(prefix);
+#ifndef READER_TRUSTS_TAIL
+	fresh = (owed & ~view) == 0;
+	assert(fresh);
+#endif
+}
+
+/*
+ * A reader that takes its time: the manifest, a listing, then slot after slot. Its snapshot is not pinned, or the pin
+ * has expired. A listed slot that vanished sends it back to the manifest. That is not enough: a slot may have been
+ * collected and then filled again by a slow walker's fence, and looks perfectly in order. So at the end it reads the
+ * manifest once more, and starts over if the replay point moved.
+ */
+active proctype Reader()
+{
+	mtype phase = starting;
+	byte  seen_replay_point, position, last;
+	int   view;                                             /* the rows it will return */
+	int   owed;                                             /* what was acknowledged before it began */
+	byte  fence_epoch, fence_count, floor;                  /* as in read_prefix, but kept from step to step */
+
+end:	do
+	:: d_step { phase == starting ->
+		seen_replay_point = manifest_replay_point;
+		view = manifest_levels;
+		owed = acknowledged;
+		printf("the reader reads the manifest, replay point %d\n", seen_replay_point);
+		phase = listing }
+	:: d_step { phase == listing ->
+		last = seen_replay_point;
+		do
+		:: last < SLOTS && wal[last + 1] != ABSENT -> last++
+		:: else -> break
+		od;
+		position = seen_replay_point + 1;
+		phase = (position <= last -> getting : confirming) }
+	:: d_step { phase == getting ->
+		if
+		:: wal[position] == ABSENT -> start_over()
+		:: else ->
+			printf("the reader gets slot %d, holding %d\n", position, wal[position]);
+			count_fence(wal[position], fence_epoch, fence_count, floor);
+			if
+			:: IS_DATA(wal[position]) && EPOCH_OF(wal[position]) >= floor -> view = view | BIT(ROW_OF(wal[position]))
+			:: else -> skip
+			fi;
+			position++;
+			phase = (position <= last -> getting : confirming)
+		fi }
+	:: d_step { phase == confirming ->
+		if
+#ifndef READER_TRUSTS_TAIL
+		:: manifest_replay_point != seen_replay_point -> start_over()
+#endif
+		:: else ->
+			printf("the reader is done\n");
+			check_view();
+			start_over()
+		fi }
+	od
+}
+
+#endif
