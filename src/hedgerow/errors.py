@@ -6,8 +6,7 @@ react catches a class; code that wants to report prints the message.
 Theory of operation. Three questions matter to a caller whose write failed, and each has one answer here:
 
 * *Did somebody else take over?*  ``Fenced`` and everything below it. Stop, or open a new writer.
-* *Did my write happen?*  ``OutcomeUnknown`` says that nobody can tell yet. Every other error on a write
-  means that the row is not there, except where the message of a ``Fenced`` says otherwise.
+* *Did my write happen?*  ``error.maybe_stored`` is True where nobody can tell yet; otherwise the row is not there.
 * *Is the data damaged?*  ``Corrupt``, which names the object.
 """
 
@@ -29,6 +28,7 @@ __all__ = [
     "ObjectExists",
     "ObjectNotFound",
     "OutcomeUnknown",
+    "ReadExpired",
     "StaleEpoch",
     "StoreError",
     "StoreUnavailable",
@@ -47,6 +47,9 @@ class HedgerowError(Exception):
     >>> issubclass(Fenced, HedgerowError)
     True
     """
+
+    maybe_stored = False
+    """Of an error about a write: True where the write may have happened, or may happen yet."""
 
 
 class InvalidInput(HedgerowError, ValueError):
@@ -83,6 +86,12 @@ class Conflict(HedgerowError):
 
 class OutcomeUnknown(HedgerowError):
     """A write was sent and its fate cannot be learned now: it may be there or not, also later."""
+
+    maybe_stored = True
+
+
+class ReadExpired(HedgerowError):
+    """A scan lost a file to the collector. Take a snapshot for reads that last, or start again."""
 
 
 class BufferFull(HedgerowError, TimeoutError):

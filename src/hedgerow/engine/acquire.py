@@ -33,7 +33,7 @@ from hedgerow.engine import transitions
 from hedgerow.engine.manifest import Manifest, Partition, Snapshot
 from hedgerow.engine.manifests import Manifests
 from hedgerow.engine.wal import Wal
-from hedgerow.errors import Conflict, Fenced
+from hedgerow.errors import Conflict, NotOwned, StaleEpoch
 
 __all__ = ["Held", "Identity", "acquire"]
 
@@ -144,7 +144,7 @@ async def _walk(wal: Wal, index: int, epoch: int, slot: int, needed: int) -> int
             if run == needed:
                 return slot
         elif standing.epoch > epoch:
-            raise Fenced(
+            raise StaleEpoch(
                 f"Partition {index}: epoch {epoch} was replaced by epoch {standing.epoch} before it could begin. "
                 "Nothing was written. Stop, or open a new writer.",
                 partition=index,
@@ -158,9 +158,9 @@ async def _walk(wal: Wal, index: int, epoch: int, slot: int, needed: int) -> int
         slot += 1
 
 
-def same_epoch(index: int, epoch: int, slot: int) -> Fenced:
+def same_epoch(index: int, epoch: int, slot: int) -> NotOwned:
     """Two owners with one epoch: it cannot happen, so if it does, nobody goes on as if it had not."""
-    return Fenced(
+    return NotOwned(
         f"Partition {index}: slot {slot} holds another writer's object with this writer's own epoch {epoch}. This writer "
         "has fenced itself and stops. Two copies of one writer's state are at work; open a new writer.",
         partition=index,

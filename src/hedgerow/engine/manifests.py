@@ -73,11 +73,13 @@ class Manifests:
     async def refresh(self) -> Manifest:
         """The newest manifest there is."""
         async with self._refreshing:
+            manifest = self._current
             chain = await self._log.load(self._head)
             if not chain and self._head is None:
                 raise TableNotFound(f"{self.store.url}: there is no table. Make one with hedgerow.create().")
             for entry in chain:
-                self._move(entry, codec.decode(entry, self._current, self.name(entry.number)))
+                manifest = codec.decode(entry, manifest, self.name(entry.number))
+                self._move(entry, manifest)
             return self.current
 
     async def at(self, number: int) -> Manifest:
@@ -153,10 +155,12 @@ class Manifests:
         )
         payload = codec.encode_whole(after) if whole else change
         entry = await self._log.append(head, payload, whole=whole, floor=after.floor, write_id=after.write_id)
-        if self._head is head:  # else a concurrent refresh has moved on already
-            self._move(entry, after)
+        self._move(entry, after)
 
     def _move(self, entry: Entry, manifest: Manifest) -> None:
+        """Forward only: an append of ours and a refresh may be under way at the same time."""
+        if self._head is not None and entry.number <= self._head.number:
+            return
         self._head, self._current = entry, manifest
         self._bases[entry.number] = entry.base
         if entry.whole:

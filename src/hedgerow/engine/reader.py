@@ -28,11 +28,11 @@ from hedgerow.engine.manifest import Manifest, Partition, SstInfo
 from hedgerow.engine.manifests import Manifests
 from hedgerow.engine.view import PartitionView, View
 from hedgerow.engine.wal import SlotVanished, Wal
-from hedgerow.errors import Conflict, Corrupt, HedgerowError, ObjectNotFound
+from hedgerow.errors import Conflict, Corrupt, HedgerowError, ObjectNotFound, ReadExpired
 from hedgerow.objects import with_retries
 from hedgerow.sst import Block, Cache, Cursor, Run, SstTail, key_hash, merge, without_deletes
 
-__all__ = ["MISS", "Caches", "ReadExpired", "Reader"]
+__all__ = ["MISS", "Caches", "Reader"]
 
 _TRIES_MAX = 50
 _PARTITIONS_AT_ONCE = 64
@@ -46,10 +46,6 @@ class _Miss:
 
 
 MISS: Final = _Miss()
-
-
-class ReadExpired(HedgerowError):
-    """A scan lost a file to the collector. Take a snapshot for reads that last, or start again."""
 
 
 class FileVanished(HedgerowError):

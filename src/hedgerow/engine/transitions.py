@@ -23,7 +23,7 @@ import msgspec
 
 from hedgerow.engine.codec import in_order
 from hedgerow.engine.manifest import Did, Manifest, Partition, Snapshot, SstInfo
-from hedgerow.errors import Conflict, Fenced, HedgerowError, InvalidInput
+from hedgerow.errors import Conflict, Fenced, HedgerowError, InvalidInput, StaleEpoch
 
 __all__ = ["Moved", "acquire", "lower_parallel_writes", "publish_flush", "revoke", "seal", "take_compactor"]
 
@@ -215,10 +215,10 @@ def _owned(manifest: Manifest, index: int, epoch: int, owner: int) -> Partition:
     return partition
 
 
-def fenced(index: int, epoch: int, partition: Partition) -> Fenced:
+def fenced(index: int, epoch: int, partition: Partition) -> StaleEpoch:
     """The error of an owner that was replaced."""
     by = f" by {partition.owner_name!r}" if partition.owner_name else ""
-    return Fenced(
+    return StaleEpoch(
         f"Partition {index}: this writer's epoch {epoch} was replaced by epoch {partition.writer_epoch}{by}. Rows that "
         "were not acknowledged are not stored by this writer. Stop, or open a new writer and write them again.",
         partition=index,

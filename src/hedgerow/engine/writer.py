@@ -33,13 +33,24 @@ import pyarrow as pa
 
 from hedgerow.engine import transitions
 from hedgerow.engine.acquire import Held, Identity, acquire, same_epoch
+from hedgerow.engine.authority import ManifestAuthority
 from hedgerow.engine.manifest import Manifest
 from hedgerow.engine.manifests import Manifests
 from hedgerow.engine.memtable import ABSENT, Acknowledgement, Memtable
 from hedgerow.engine.reader import MISS, Caches, Reader
 from hedgerow.engine.view import PartitionView
 from hedgerow.engine.wal import Prefix, SlotVanished, Wal
-from hedgerow.errors import BufferFull, Closed, Corrupt, Fenced, HedgerowError, OutcomeUnknown
+from hedgerow.errors import (
+    BufferFull,
+    Closed,
+    ConditionalPutFailed,
+    Corrupt,
+    EpochError,
+    Fenced,
+    HedgerowError,
+    OutcomeUnknown,
+)
+from hedgerow.ownership import PartitionGuard, PartitionGuardSet
 from hedgerow.sst import Run, SstMeta, sst_schema
 
 __all__ = ["Writer", "WriterSettings"]
@@ -78,13 +89,14 @@ class _Flight:
 class _Owned:
     """One partition, as its writer sees it."""
 
-    __slots__ = ("acknowledged", "attached", "failure", "flights", "held", "index", "late", "loading", "memtable",
+    __slots__ = ("acknowledged", "attached", "failure", "flights", "guard", "held", "index", "late", "loading", "memtable",
                  "next_slot", "view")  # fmt: skip
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.memtable = Memtable()
         self.held: Held | None = None
+        self.guard: PartitionGuard | None = None
         self.attached = 0
         self.next_slot = 0
         self.acknowledged = 0
@@ -108,6 +120,7 @@ class Writer:
         self._schema = sst_schema(manifests.current.layout.columns)
         self._environment = manifests.environment
         self._partitions: dict[int, _Owned] = {}
+        self.guards = PartitionGuardSet(identity.owner)
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._buffered_bytes = 0
@@ -154,6 +167,8 @@ class Writer:
             owned = self._partitions[index] = _Owned(index)
         if owned.failure is not None:
             raise _again(owned.failure)
+        if owned.guard is not None:
+            owned.guard.check()
         return owned
 
     def _added(self, owned: _Owned, size_bytes: int) -> None:
@@ -229,12 +244,15 @@ class Writer:
                 await self.flush()
             except HedgerowError as error:
                 problem = error
+        unsent = []
         with self._lock:
             self._closing = True
+            for owned in self._partitions.values():
+                unsent.append(owned.memtable)  # out of reach of a send that is about to begin
+                owned.memtable = Memtable()
+            self._buffered_bytes -= sum(memtable.size_bytes for memtable in unsent)
             self._room.notify_all()
-        dropped = Closed("The writer was closed before this row was sent; it is not stored.")
-        for owned in self._partitions.values():
-            _reject([owned.memtable], dropped)
+        _reject(unsent, Closed("The writer was closed before this row was sent; it is not stored."))
         self._gatherer.cancel()
         await asyncio.gather(*self._tasks, self._gatherer, return_exceptions=True)
         try:
@@ -323,6 +341,8 @@ class Writer:
                 owned.next_slot = one.last_fence + 1
                 owned.acknowledged = one.last_fence
                 owned.held = one
+                owned.guard = PartitionGuard(one.partition, one.epoch, self._identity.owner)
+                self.guards.insert(owned.guard)
 
     async def _lower(self, held: Sequence[Held], k: int) -> None:
         """Our fences for the old number stand, so nobody is left who could have more than ``k`` in flight."""
@@ -345,12 +365,17 @@ class Writer:
             self._start(self._send(owned, flight))
 
     async def _send(self, owned: _Owned, flight: _Flight) -> None:
-        assert owned.held is not None
+        assert owned.held is not None and owned.guard is not None
         try:
             run = await self._environment.offload(flight.memtable.to_run, self._schema)
             encoded = await self._wal.encode(
                 owned.index, flight.slot, run.rows, epoch=owned.held.epoch, attached=owned.attached
             )
+            try:
+                owned.guard.check_flush()
+            except EpochError as error:
+                self._stop(owned, error, at_slot=flight.slot, known_lost=True)
+                return
             standing = await self._wal.create(owned.index, flight.slot, encoded.data)
         except HedgerowError as error:
             self._stop(owned, error, at_slot=flight.slot)
@@ -378,9 +403,9 @@ class Writer:
                 owned.next_slot += 1
             self._start(self._send(owned, moved))
         elif standing.epoch <= epoch:
-            error = same_epoch(owned.index, epoch, flight.slot)
+            error: EpochError = same_epoch(owned.index, epoch, flight.slot)
             if standing.epoch < epoch:
-                error = Fenced(
+                error = ConditionalPutFailed(
                     f"Partition {owned.index}: slot {flight.slot} holds an object of epoch {standing.epoch}, which was "
                     "replaced long ago, and later slots are under way. The row is not stored. Open a new writer.",
                     partition=owned.index,
@@ -389,7 +414,7 @@ class Writer:
                 )
             self._stop(owned, error, at_slot=flight.slot, known_lost=True)
         else:
-            error = Fenced(
+            error = ConditionalPutFailed(
                 f"Partition {owned.index}: this writer's epoch {epoch} was fenced by epoch {standing.epoch}, which holds "
                 f"slot {flight.slot}. The row is not stored. Another writer owns the partition now: stop, or open a new "
                 "writer and write again what was not acknowledged.",
@@ -423,6 +448,8 @@ class Writer:
             first = owned.failure is None
             if first:
                 owned.failure = error
+                if owned.guard is not None and isinstance(error, EpochError):
+                    owned.guard.revoke(error)
             gone: list[Memtable] = []
             uncertain: list[Memtable] = []
             for slot in list(owned.flights):
@@ -436,6 +463,14 @@ class Writer:
         self._changed.set()
         _reject([*gone, unsent], error)
         _reject(uncertain, _uncertain(error))
+
+    async def validate(self) -> None:
+        """Ask the manifest whether every partition is still ours, without writing; else the first error."""
+        manifest = await self._manifests.refresh()
+        for index, problem in self.guards.validate_all(ManifestAuthority(manifest)):
+            if isinstance(problem, EpochError):
+                self._stop(self._partitions[index], problem)
+            raise problem
 
     # --- reading one's own writes ---------------------------------------------------------------------------
 
@@ -549,7 +584,7 @@ class _NothingToSealError(HedgerowError):
 def _again(failure: HedgerowError) -> HedgerowError:
     """The error that stopped a partition, for somebody who comes later."""
     if isinstance(failure, Fenced):
-        return Fenced(
+        return type(failure)(
             str(failure), partition=failure.partition, epoch=failure.epoch, current_epoch=failure.current_epoch
         )
     return Closed(f"This writer has stopped after an error: {failure} Open a new writer.")
@@ -558,12 +593,14 @@ def _again(failure: HedgerowError) -> HedgerowError:
 def _uncertain(error: HedgerowError) -> HedgerowError:
     """The error for rows that were sent and may be there."""
     if isinstance(error, Fenced):
-        return Fenced(
+        uncertain = type(error)(
             f"{error} This row was in flight at that moment: it may be stored or not.",
             partition=error.partition,
             epoch=error.epoch,
             current_epoch=error.current_epoch,
         )
+        uncertain.maybe_stored = True
+        return uncertain
     return error if isinstance(error, OutcomeUnknown) else OutcomeUnknown(f"It is not known whether this row is stored: {error}")
 
 

@@ -25,7 +25,7 @@ def partition_of(key: bytes, partitions: int) -> int:
     """The partition of one encoded key.
 
     >>> partition_of(b"hedgerow", 8)
-    3
+    5
     """
     if partitions == 1:
         return 0
@@ -37,7 +37,7 @@ def partitions_of(keys: pa.Array, partitions: int) -> np.ndarray[Any, np.dtype[n
     """The partition of every key of a binary array.
 
     >>> partitions_of(pa.array([b"hedgerow", b"hedge"], pa.binary()), 8).tolist()
-    [3, 3]
+    [5, 3]
     """
     count = len(keys)
     if partitions == 1:

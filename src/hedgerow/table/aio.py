@@ -93,8 +93,11 @@ class AsyncTable:
 
     async def get_many(self, keys: Iterable[Any]) -> list[Any]:
         """The rows with these keys, in the keys' order; None where there is none."""
+        return await self.get_located([self._core.schema.locate(key) for key in keys])
+
+    async def get_located(self, places: Sequence[tuple[int, bytes]]) -> list[Any]:
+        """The same for keys whose partitions and encodings are known."""
         reader = self._core.reader
-        places = [self._core.schema.locate(key) for key in keys]
         found: list[Any] = [reader.get_cached(index, encoded) for index, encoded in places]
         missing = [at for at, row in enumerate(found) if row is MISS]
         if missing:
@@ -230,6 +233,10 @@ class AsyncWriter:
             raise InvalidInput(f"The table has the partitions 0 to {count - 1}.")
         await self._running().acquire(wanted)
 
+    async def validate(self) -> None:
+        """Ask whether every partition is still this writer's, without writing anything; else ``Fenced``."""
+        await self._running().validate()
+
     async def close(self, *, flush: bool = True) -> None:
         """Flush, and give the partitions up in an orderly way. ``flush=False`` drops what is not sent."""
         if self._engine is not None:
@@ -252,6 +259,11 @@ class AsyncWriter:
         except HedgerowError:
             if error is None:
                 raise
+
+    @property
+    def engine(self) -> EngineWriter:
+        """What does the work, once it has begun."""
+        return self._running()
 
     def _running(self) -> EngineWriter:
         if self._engine is None:

@@ -29,7 +29,7 @@ class FaultPlan(msgspec.Struct, frozen=True):
     """How often each thing goes wrong, per request.
 
     >>> FaultPlan.none().crash_before
-    0.0
+    0
     """
 
     lost_response: float = 0.02
@@ -76,6 +76,8 @@ class World:
         self._digest = hashlib.blake2b(digest_size=16)
         self.trace: list[str] | None = None
         self._late: set[asyncio.Task[None]] = set()
+        self.kept: list[object] = []
+        """What a crashed or forgotten process holds: nothing of it is collected before the run is over."""
 
     def process(self, name: str, *, clock_skew_ms: int = 0) -> Process:
         """A new client process."""
@@ -137,7 +139,9 @@ class Process:
         """Wait while paused; never return once crashed."""
         while True:
             if self.crashed:
-                await asyncio.get_running_loop().create_future()
+                never = asyncio.get_running_loop().create_future()
+                self.world.kept.append(never)
+                await never
             wait_s = self._awake_at_s - asyncio.get_running_loop().time()
             if wait_s <= 0:
                 return
