@@ -1,38 +1,39 @@
 /*
- * Writer fencing on an object store: who may add a row, and is an acknowledged row ever lost?
+ * Writer fencing on an object store: who may add a row, and can an acknowledged row be lost?
  *
- * One partition. Its write-ahead log (the WAL) is a row of numbered slots; a slot is filled by "create if absent".
- * Its manifest holds the writer epoch and the replay point: everything at or below the replay point has been
- * carried into the levels. Three writers take the partition over from one another, a compactor moves the replay
- * point, a collector deletes what the levels already hold, and (in some configurations) a reader reads.
+ * One partition. Its write-ahead log (WAL) is a row of numbered slots; a slot is filled by "create if absent". Its
+ * manifest holds the writer epoch and the replay point: what lies at or below the replay point is in the levels. Some
+ * writers take the partition over from one another, a compactor moves the replay point, a collector deletes what the
+ * levels hold, and in some configurations a reader reads.
  *
- * Every request to the store is ONE atomic step; between two steps anything may happen. No process is ever
- * obliged to move, so each of them may stall anywhere, for ever or until the worst moment: that is the zombie.
+ * Every request to the store is ONE atomic step, and between two steps anything may happen. No process is ever obliged
+ * to move, so each may stall anywhere, for ever or until the worst moment: that is the zombie. Where two requests are
+ * modelled as one step, a comment says why nothing is lost by it.
  *
- * Pick a configuration and a fault with -D flags; `run.py` knows them all, and README.md explains them.
+ * Sizes and faults are chosen with -D flags. run.py knows them all, README.md explains them.
  */
 
-/* ------------------------------------------------------------------------------------------ configuration */
+/* ============================================================================================== sizes and faults */
 
 #ifndef WRITERS
-#define WRITERS  3              /* each takes the partition over once */
+#define WRITERS    3            /* each takes the partition over once */
 #endif
 #ifndef ROWS
-#define ROWS     2              /* rows each writer wants to write (at most 3) */
+#define ROWS       2            /* rows each writer wants to write, 1 to 3 */
 #endif
 #ifndef PARALLEL
-#define PARALLEL 1              /* max_parallel_writes: slots a writer may have in flight, fences a takeover needs */
+#define PARALLEL   1            /* max_parallel_writes: slots in flight, and fences that make a run whole */
+#endif
+#ifndef SLOTS
+#define SLOTS      10           /* slots of the log, 8 to 16; who would need one more stalls */
 #endif
 #ifndef COMPACTORS
 #define COMPACTORS 1
 #endif
-#ifndef SLOTS
-#define SLOTS    10             /* slots of the log (8 to 16); who would need one more stalls */
-#endif
 
-/* The faults. Each switches off one safeguard; SPEC is the protocol as it stood before there were any. */
+/* Each fault takes one safeguard away. These two take several. */
 #ifdef SPEC
-#define COLLECT_FENCES
+#define COLLECT_FENCES          /* the protocol before there were any safeguards */
 #define NO_RECHECK
 #define NOTE_AFTER_CLAIM
 #endif
@@ -41,10 +42,10 @@
 #define FENCE_BELOW_REPLAY_COUNTS
 #endif
 
-/* ------------------------------------------------------------------------------------------ the store */
+/* ============================================================================================== the store */
 
-/* What a slot holds, in one byte: nothing, the fence of an epoch, or a row. Row numbers are dense, and tell the
- * epoch that wrote them, so no further field is needed. */
+/* What a slot holds, in one byte: nothing, the fence of an epoch, or a row. A row's number tells the epoch that wrote
+ * it, and stands for its unique write id. */
 #define ABSENT          0
 #define FENCE(epoch)    (epoch)
 #define DATA(row)       (WRITERS + 1 + (row))
@@ -53,22 +54,23 @@
 #define ROW_OF(held)    ((held) - WRITERS - 1)
 #define EPOCH_OF(held)  (IS_FENCE(held) -> (held) : 1 + ROW_OF(held) / ROWS)
 
-#define BIT(number)     (1 << (number))
+#define BIT(number)     (1 << (number))         /* sets of rows, and of slots, are bits in an int */
 #define EVERY_ROW       (BIT(WRITERS * ROWS) - 1)
 
 byte wal[SLOTS + 1];            /* slot 0 is never used: replay point 0 means that nothing was carried yet */
 
 /* The manifest: one record, replaced as a whole by compare-and-swap. */
 byte manifest_epoch;            /* the newest writer epoch */
-byte manifest_replay_point;     /* the last slot whose content the levels hold */
+byte manifest_replay_point;     /* the last slot whose content is in the levels */
 byte manifest_parallel = PARALLEL;
-int  manifest_levels;           /* the rows in the levels, as a set of bits */
-int  manifest_data_slots;       /* which slots were rows and not fences when they were carried, as a set of bits */
-byte fences_of[WRITERS + 1];    /* every fence says how many make its run whole; the same for all of one epoch */
+int  manifest_levels;           /* the rows in the levels */
+int  manifest_data_slots;       /* the slots that held rows, not fences, when they were carried */
 
-/* ------------------------------------------------------------------------------------------ what is claimed */
+byte fences_of[WRITERS + 1];    /* a fence says how many make its run whole: the same for all fences of an epoch */
 
-/* Ghosts: nobody in the protocol can see them. They exist to state the properties. */
+/* ============================================================================================== the properties */
+
+/* Ghosts. Nobody in the protocol can see them; they exist to say what must hold. */
 int  acknowledged;              /* rows whose writer was told "durable" */
 int  refused;                   /* rows whose writer was told "certainly not written" */
 int  late;                      /* rows created after a newer owner's fences stood and had been checked again */
@@ -79,15 +81,15 @@ byte slot_of_row[WRITERS * ROWS];
 #endif
 
 /* Scratch for one step; `hidden` keeps it out of the state. */
-hidden byte scan, run_length, run_epoch, ignore_below, data_epoch, other, in_flight;
+hidden byte scan, other, run_length, run_epoch, ignore_below, data_epoch, in_flight, waits, cuts_a_run;
 hidden int  rows_read;
-hidden byte durable, fenced, stable, truthful, no_gap, monotone, nothing_ignored, epochs_rise, prefix, fresh;
-hidden byte waits, cuts_a_run, not_all_acknowledged, no_stray_fence;
+hidden byte durable, fenced, stable, truthful, monotone, no_gap, prefix, fresh, nothing_ignored, nothing_in_the_way;
+hidden byte not_all_acknowledged, no_stray_fence;
 
 /*
- * How everybody reads the log: the unbroken prefix above the replay point, up to slot `last`. A row older than a
- * whole run of fences below it is ignored. The scan starts above the replay point, so a fence at or below it
- * counts for nothing.
+ * How everybody reads the log: the unbroken prefix above the replay point, here up to slot `last`. A row older than a
+ * whole run of fences below it is ignored. The scan starts above the replay point, so a fence at or below it counts
+ * for nothing.
  */
 inline read_prefix(last)
 {
@@ -106,23 +108,20 @@ inline read_prefix(last)
 		count_fence(wal[scan], run_epoch, run_length, ignore_below);
 		if
 		:: IS_FENCE(wal[scan]) -> skip
-		:: else ->
-			if
-#ifndef NOTHING_IS_IGNORED
-			:: EPOCH_OF(wal[scan]) < ignore_below -> nothing_ignored = false
+#ifndef IGNORE_NOTHING
+		:: IS_DATA(wal[scan]) && EPOCH_OF(wal[scan]) < ignore_below -> nothing_ignored = false
 #endif
-			:: else ->
-				rows_read = rows_read | BIT(ROW_OF(wal[scan]));
-				monotone = monotone && EPOCH_OF(wal[scan]) >= data_epoch;
-				data_epoch = EPOCH_OF(wal[scan])
-			fi
+		:: else ->
+			rows_read = rows_read | BIT(ROW_OF(wal[scan]));
+			monotone = monotone && EPOCH_OF(wal[scan]) >= data_epoch;
+			data_epoch = EPOCH_OF(wal[scan])
 		fi;
 		scan++
 	:: else -> break
 	od
 }
 
-/* `epoch` and `length`: the run of fences that ends here. `floor`: the newest epoch with a whole run so far. */
+/* `epoch`, `length`: the run of fences that ends here. `floor`: the newest epoch with a whole run so far. */
 inline count_fence(held, epoch, length, floor)
 {
 	if
@@ -141,68 +140,79 @@ inline check_properties()
 {
 	monotone = true; nothing_ignored = true;
 	read_prefix(SLOTS);
-	stable = (visible & ~rows_read) == 0;           /* what was once visible stays visible */
+	stable = (visible & ~rows_read) == 0;
 	visible = rows_read;
-	durable = (acknowledged & ~visible) == 0;       /* an acknowledged row is never lost */
-	fenced = (late & (visible | acknowledged)) == 0; /* what a zombie creates is neither visible nor acknowledged */
-	truthful = (refused & visible) == 0;            /* "certainly not written" is the truth */
-	assert(durable);
-	assert(fenced);
-	assert(truthful);
-	assert(stable);
-	assert(monotone);                               /* along the visible history, epochs only rise */
+	durable = (acknowledged & ~visible) == 0;
+	fenced = (late & (visible | acknowledged)) == 0;
+	truthful = (refused & visible) == 0;
+	assert(durable);                /* an acknowledged row is never lost */
+	assert(fenced);                 /* what a zombie creates is neither visible nor acknowledged */
+	assert(truthful);               /* a row called "certainly not written" never shows up */
+	assert(stable);                 /* what was visible once stays visible */
+	assert(monotone);               /* along the visible history, epochs only rise */
 #ifdef EXPECT_NOTHING_IGNORED
-	assert(nothing_ignored);
+	assert(nothing_ignored);        /* not a promise of the protocol: it shows that ignoring is a second line of defence */
 #endif
 #ifdef WITNESS_ALL_ACKNOWLEDGED
 	not_all_acknowledged = !(acknowledged == EVERY_ROW && manifest_levels == EVERY_ROW);
-	assert(not_all_acknowledged);
+	assert(not_all_acknowledged);   /* expected to fail: the bounds are wide enough for everybody to finish */
 #endif
 }
 
-/* ------------------------------------------------------------------------------------------ writers */
+/* ============================================================================================== writers */
 
 mtype = { noting, claiming, fencing, rechecking, lowering, writing, halted };   /* phases of a writer */
 mtype = { unsent, sent, created, finished, failed };                            /* states of a row */
 
 #ifdef NOTE_AFTER_CLAIM
-#define FIRST_PHASE    claiming
-#define AFTER_NOTING   fencing
-#define AFTER_CLAIM    noting
+#define FIRST_PHASE     claiming
+#define AFTER_NOTING    fencing
+#define AFTER_CLAIM     noting
+#define MAY_NOTE        true
 #define NOTHING_CHANGED true
 #else
-#define FIRST_PHASE    noting
-#define AFTER_NOTING   claiming
-#define AFTER_CLAIM    fencing
-#define NOTHING_CHANGED (manifest_epoch == me - 1 && manifest_replay_point == seen_replay_point)
+#define FIRST_PHASE     noting
+#define AFTER_NOTING    claiming
+#define AFTER_CLAIM     fencing
+#define MAY_NOTE        MY_TURN
+#define NOTHING_CHANGED (manifest_replay_point == seen_replay_point)
+#endif
+
+/* Writers differ only in when they take over, so they are numbered in the order in which their claims succeed: the
+ * writer `me` claims epoch `me`. A claim that fails leaves no trace in the store, so this loses nothing. */
+#ifdef TAKEOVERS_DO_NOT_OVERLAP
+#define MY_TURN         (manifest_epoch == me - 1 && standing_epoch == me - 1)
+#else
+#define MY_TURN         (manifest_epoch == me - 1)
 #endif
 
 #ifdef ONE_FENCE_FOR_K2
-#define FENCES_WRITTEN 1
+#define FENCES_WRITTEN  1
 #else
-#define FENCES_WRITTEN fences_of[me]
+#define FENCES_WRITTEN  fences_of[me]
 #endif
 
 #ifdef NO_EPOCH_RECHECK
-#define STILL_OURS     true
+#define STILL_OURS      true
 #else
-#define STILL_OURS     (manifest_epoch == me)
+#define STILL_OURS      (manifest_epoch == me)
 #endif
 
 #ifdef FENCE_BELOW_REPLAY_COUNTS
-#define RUN_COUNTS     true
+#define FENCES_COUNT    true
 #else
-#define RUN_COUNTS     (position - own_fences > manifest_replay_point)
+#define FENCES_COUNT    (lowest_fence > manifest_replay_point)
 #endif
 
 #if defined(LOWER_PARALLEL) || defined(LOWER_BEFORE_FENCES)
-#define WINDOW         (me == 2 -> 1 : fences_of[me])
+#define WINDOW          (me == 2 -> 1 : fences_of[me])
 #elif defined(ONE_WRITE_TOO_MANY)
-#define WINDOW         (fences_of[me] + 1)
+#define WINDOW          (fences_of[me] + 1)
 #else
-#define WINDOW         fences_of[me]
+#define WINDOW          fences_of[me]
 #endif
 
+/* Where fences are collected too, a create proves nothing by itself: look at the manifest after it. */
 #if defined(LOOK_AT_EPOCH_AND_REPLAY_POINT)
 #define LOOK_FAILS(row) (manifest_epoch != me || slot_of[row] <= manifest_replay_point)
 #elif defined(LOOK_AT_EPOCH)
@@ -211,18 +221,18 @@ mtype = { unsent, sent, created, finished, failed };                            
 #define LOOK_FAILS(row) false
 #endif
 
-#define NUMBER(row)    ((me - 1) * ROWS + (row))
+#define NUMBER(row)     ((me - 1) * ROWS + (row))
 
-/* The manifest is read and the first open slot noted. Two requests, but one step is enough: the claim below
- * succeeds only if the manifest did not change in between, and then it makes no difference when it was read. */
+/* Read the manifest, list the log, note the first open slot. One step is enough: the claim that follows succeeds only
+ * if the manifest did not change meanwhile, and then it makes no difference when it was read. */
 inline note_first_open_slot()
 {
+	seen_replay_point = manifest_replay_point;
 	position = manifest_replay_point + 1;
 	do
 	:: position <= SLOTS && wal[position] != ABSENT -> position++
 	:: else -> break
 	od;
-	seen_replay_point = manifest_replay_point;
 	printf("writer %d reads the manifest and notes slot %d\n", me, position);
 	phase = AFTER_NOTING
 }
@@ -232,8 +242,7 @@ inline claim_epoch()
 {
 	if
 	:: NOTHING_CHANGED ->
-		epochs_rise = me > manifest_epoch;
-		assert(epochs_rise);
+		assert(me > manifest_epoch);            /* epochs only rise */
 		manifest_epoch = me;
 		printf("writer %d claims epoch %d\n", me, me);
 		fences_of[me] = manifest_parallel;
@@ -242,25 +251,28 @@ inline claim_epoch()
 #endif
 		phase = AFTER_CLAIM
 	:: else ->
-		printf("writer %d finds the manifest changed\n", me);
-		phase = noting; position = 0
+		printf("writer %d finds that the manifest has changed\n", me);
+		phase = noting;
+		position = 0
 	fi;
 	seen_replay_point = 0;
 	check_properties()
 }
 
-/* One step of the walk: create the fence in the slot at hand, and see which of the four outcomes it was. */
+/* One step of the walk: create a fence in the slot at hand, and see which of the four outcomes it is. */
 inline create_fence()
 {
 	if
-	:: wal[position] == ABSENT -> put_fence(); own_fences++ /* created */
-	:: wal[position] == FENCE(me) -> own_fences++           /* our own, from an earlier try or an earlier walk */
+	:: wal[position] == ABSENT -> put_fence(); count_own_fence()
+	:: wal[position] == FENCE(me) -> count_own_fence()      /* from an earlier try or an earlier walk: success */
 	:: else ->
 		if
-		:: EPOCH_OF(wal[position]) < me ->              /* an older writer was faster: a new run above it */
+		:: EPOCH_OF(wal[position]) < me ->              /* an older writer was faster: begin a new run above */
 			printf("writer %d steps over slot %d\n", me, position);
-			own_fences = 0
-		:: else -> halt()                                       /* a newer writer was here: we are fenced */
+#ifndef SCATTERED_FENCES
+			own_fences = 0; lowest_fence = 0
+#endif
+		:: else -> halt()                               /* a newer writer was here: we are fenced */
 		fi
 	fi;
 	if
@@ -276,24 +288,31 @@ inline put_fence()
 {
 #ifdef WITNESS_STRAY_FENCE
 	no_stray_fence = position > manifest_replay_point;
-	assert(no_stray_fence);
+	assert(no_stray_fence);         /* expected to fail: a slow walker does reach slots that were collected */
 #endif
 	wal[position] = FENCE(me);
 	printf("writer %d creates a fence in slot %d\n", me, position)
 }
 
-/* All fences stand. Read the manifest once more: still ours, and did the run land above the replay point? A walk
- * that was too slow drops its fences into slots that were collected long ago, where they stop nobody. */
+inline count_own_fence()
+{
+	lowest_fence = (own_fences == 0 -> position : lowest_fence);
+	own_fences++
+}
+
+/* All fences stand. Read the manifest once more: still ours, and did the fences land above the replay point? A walk
+ * that was too slow drops them into slots that were collected long ago, where they stop nobody. */
 inline recheck_manifest()
 {
 	if
 	:: !STILL_OURS -> halt()
-	:: STILL_OURS && !RUN_COUNTS ->
-		printf("writer %d finds its fences below the replay point\n", me);
-		position = manifest_replay_point + 1; own_fences = 0; phase = fencing
-	:: STILL_OURS && RUN_COUNTS ->
+	:: STILL_OURS && !FENCES_COUNT ->
+		printf("writer %d finds its fences below the replay point, and walks again\n", me);
+		phase = fencing;
+		position = manifest_replay_point + 1; own_fences = 0; lowest_fence = 0
+	:: STILL_OURS && FENCES_COUNT ->
 		printf("writer %d owns the partition\n", me);
-		own_fences = 0;
+		own_fences = 0; lowest_fence = 0;
 		standing_epoch = (me > standing_epoch -> me : standing_epoch);
 #ifdef LOWER_PARALLEL
 		phase = (me == 2 -> lowering : writing);
@@ -305,38 +324,45 @@ inline recheck_manifest()
 	check_properties()
 }
 
-/* An owner whose fences for the old number stand lowers max_parallel_writes. One step for read and swap: a swap
- * that fails changes nothing, and is tried again. */
+/* An owner whose fences for the old number stand lowers max_parallel_writes. One step for read and swap: a swap that
+ * fails changes nothing, and is tried again. */
 inline lower_parallel()
 {
 	if
-	:: manifest_epoch == me -> manifest_parallel = 1; printf("writer %d lowers max_parallel_writes\n", me); phase = writing; settle()
+	:: manifest_epoch == me ->
+		manifest_parallel = 1;
+		printf("writer %d lowers max_parallel_writes to 1\n", me);
+		phase = writing;
+		settle()
 	:: else -> halt()
 	fi;
 	check_properties()
 }
 
+/* Send nothing more. What is in flight stays in flight, and may still be created. */
 inline halt()
 {
-	printf("writer %d knows that it is fenced\n", me);
-	phase = halted; position = 0; own_fences = 0
+	printf("writer %d stops: it is fenced\n", me);
+	phase = halted;
+	position = 0; own_fences = 0; lowest_fence = 0
 }
 
 /* The create of one row. Its slot was fixed when it was sent, so trying again means trying the same slot. */
 inline create_row(row)
 {
 	if
-	:: wal[slot_of[row]] == ABSENT -> put_row(row); row_stands(row)
-	:: wal[slot_of[row]] == DATA(NUMBER(row)) -> row_stands(row)            /* read back, and it is ours */
+	:: wal[slot_of[row]] == ABSENT -> put_row(row); see_row_stand(row)
+	:: wal[slot_of[row]] == DATA(NUMBER(row)) -> see_row_stand(row)         /* read back, and it is ours: success */
 	:: else ->
 		if
 		:: EPOCH_OF(wal[slot_of[row]]) < me && phase == writing ->      /* an older writer's object: step over it */
 #ifdef EXPECT_NOTHING_IGNORED
-			assert(false);
+			nothing_in_the_way = false;
+			assert(nothing_in_the_way);
 #endif
 			slot_of[row] = position;
 			position++
-		:: else ->                                      /* fenced: send nothing more; what is in flight stays so */
+		:: else ->
 			refuse(row);
 			state_of[row] = failed;
 			halt()
@@ -346,8 +372,18 @@ inline create_row(row)
 	check_properties()
 }
 
-/* Where fences are collected, a create proves nothing by itself: the manifest must say that we are still the owner. */
-inline row_stands(row)
+inline put_row(row)
+{
+	wal[slot_of[row]] = DATA(NUMBER(row));
+	printf("writer %d creates row %d in slot %d\n", me, NUMBER(row), slot_of[row]);
+	/* To create again what was carried long ago adds nothing, so it is not late. */
+	late = (me < standing_epoch && !(visible & BIT(NUMBER(row))) -> late | BIT(NUMBER(row)) : late);
+#ifdef READER
+	slot_of_row[NUMBER(row)] = slot_of[row]
+#endif
+}
+
+inline see_row_stand(row)
 {
 	if
 	:: LOOK_FAILS(row) -> state_of[row] = failed; halt()
@@ -355,19 +391,9 @@ inline row_stands(row)
 	fi
 }
 
-inline put_row(row)
-{
-	wal[slot_of[row]] = DATA(NUMBER(row));
-	printf("writer %d creates row %d in slot %d\n", me, NUMBER(row), slot_of[row]);
-	/* Creating again what was carried long ago adds nothing, so it is not late. */
-	late = (me < standing_epoch && !(visible & BIT(NUMBER(row))) -> late | BIT(NUMBER(row)) : late);
-#ifdef READER
-	slot_of_row[NUMBER(row)] = slot_of[row]
-#endif
-}
-
-/* A newer object holds the slot. Was our row never written? Only if the slot was never collected: the object may be
- * a slow walker's fence in the hole that our own row left behind. So a "certainly not" needs a look at the manifest. */
+/* A newer object holds the slot. Was our row never written? Only if the slot was never collected: the object may be a
+ * slow walker's fence, in the hole that our own row left behind. So "certainly not" takes a look at the manifest;
+ * otherwise the outcome is unknown, and the caller is told so. */
 inline refuse(row)
 {
 #ifdef REFUSE_WITHOUT_LOOK
@@ -378,9 +404,8 @@ inline refuse(row)
 }
 
 /*
- * What follows from a response: acknowledge what may be acknowledged, then send what may be sent. Both happen as
- * early as allowed, which hides nothing: a later acknowledgement promises less, and a later send is one that stalls
- * on its way.
+ * What follows from a response: acknowledge what may be acknowledged, then send what may be sent, both as early as
+ * allowed. That hides nothing: a later acknowledgement promises less, and a later send is one that stalls on its way.
  */
 inline settle()
 {
@@ -394,9 +419,7 @@ inline settle()
 	in_flight = 0;
 	other = 0;
 	do
-	:: other < ROWS ->
-		in_flight = in_flight + (state_of[other] == sent -> 1 : 0);
-		other++
+	:: other < ROWS -> in_flight = in_flight + (state_of[other] == sent -> 1 : 0); other++
 	:: else -> break
 	od;
 	other = 0;
@@ -423,7 +446,7 @@ inline acknowledge(row)
 		other = 0;
 		do
 		:: other < ROWS ->
-			waits = waits || (slot_of[other] < slot_of[row] && (state_of[other] == sent || state_of[other] == failed));
+			waits = waits || slot_of[other] < slot_of[row] && (state_of[other] == sent || state_of[other] == failed);
 			other++
 		:: else -> break
 		od;
@@ -446,37 +469,39 @@ inline acknowledge(row)
 	fi
 }
 
-/* A lost response: the object stands, but its writer does not know. It will try again, and read the slot back. */
+/* A lost response: the object stands, and its writer does not know. It will try again, and find it there, or not. */
 #ifdef LOST_RESPONSES
 #define CREATE_ROW(row) \
 	:: d_step { state_of[row] == sent && slot_of[row] <= SLOTS -> create_row(row) } \
-	:: d_step { state_of[row] == sent && slot_of[row] <= SLOTS && wal[slot_of[row]] == ABSENT -> put_row(row); check_properties() }
+	:: d_step { state_of[row] == sent && slot_of[row] <= SLOTS && wal[slot_of[row]] == ABSENT -> \
+		put_row(row); check_properties() }
 #else
 #define CREATE_ROW(row) \
 	:: d_step { state_of[row] == sent && slot_of[row] <= SLOTS -> create_row(row) }
 #endif
 
-/* Writers differ only in when they take over, so they are numbered in the order in which their claims succeed: the
- * writer `me` claims epoch `me`. A claim that fails leaves no trace in the store, so nothing is lost by that. */
 active [WRITERS] proctype Writer()
 {
 	byte  me = _pid + 1;
 	mtype phase = FIRST_PHASE;
 	byte  seen_replay_point;
-	byte  position;                 /* the slot at hand, later the next free one */
-	byte  own_fences;                      /* consecutive fences of ours that end just below `position` */
+	byte  position;                 /* the slot at hand; once writing, the next slot to send to */
+	byte  own_fences;               /* how many fences of the present run stand */
+	byte  lowest_fence;             /* and where it began */
 	mtype state_of[ROWS] = unsent;
 	byte  slot_of[ROWS];
 
 end:	do
-	:: d_step { phase == noting && (manifest_epoch == me - 1 || FIRST_PHASE == claiming) -> note_first_open_slot() }
-	:: d_step { phase == claiming && manifest_epoch == me - 1 || phase == claiming && FIRST_PHASE == noting -> claim_epoch() }
+	:: d_step { phase == noting && MAY_NOTE -> note_first_open_slot() }
+	:: d_step { phase == claiming && (MY_TURN || FIRST_PHASE == noting) -> claim_epoch() }
 	:: d_step { phase == fencing && position <= SLOTS -> create_fence() }
 #ifdef LOST_RESPONSES
 	:: d_step { phase == fencing && position <= SLOTS && wal[position] == ABSENT -> put_fence(); check_properties() }
 #endif
 	:: d_step { phase == rechecking -> recheck_manifest() }
+#ifdef LOWER_PARALLEL
 	:: d_step { phase == lowering -> lower_parallel() }
+#endif
 	CREATE_ROW(0)
 #if ROWS > 1
 	CREATE_ROW(1)
@@ -487,13 +512,11 @@ end:	do
 	od
 }
 
-/* ------------------------------------------------------------------------------------------ compactor, collector */
+/* ============================================================================================== compactor */
 
-/*
- * A run of fences that may still grow is not cut in two: `target` is no good if it lies in a run that is not whole
- * yet at that point, and that either goes on or ends the log.
- */
-inline find_whether_target_cuts_a_run()
+/* A run of fences that may still grow is not cut in two: `target` is no good if its run is not whole at that point,
+ * and either goes on or ends the log. */
+inline see_whether_target_cuts_a_run()
 {
 	cuts_a_run = false;
 #ifndef CUT_RUNS
@@ -503,14 +526,20 @@ inline find_whether_target_cuts_a_run()
 	:: scan > manifest_replay_point && IS_FENCE(wal[scan]) && wal[scan] == wal[target] -> run_length++; scan--
 	:: else -> break
 	od;
-	cuts_a_run = IS_FENCE(wal[target]) && run_length < fences_of[EPOCH_OF(wal[target])] &&
-		(target == SLOTS || wal[target + 1] == ABSENT || wal[target + 1] == wal[target])
+	if
+	:: IS_FENCE(wal[target]) ->
+		cuts_a_run = run_length < fences_of[wal[target]] &&
+			(target == SLOTS || wal[target + 1] == ABSENT || wal[target + 1] == wal[target])
+	:: else -> skip
+	fi
 #endif
 }
 
-/* What a pass publishes: the rows a reader would see up to `target`, and which of those slots were rows. */
+/* What a pass will publish: the rows a reader sees up to `target`, and which of the slots held rows. */
 inline prepare_pass()
 {
+	seen_epoch = manifest_epoch;
+	seen_replay_point = manifest_replay_point;
 	read_prefix(target);
 	carried_rows = rows_read;
 	carried_slots = manifest_data_slots;
@@ -527,19 +556,19 @@ inline publish_pass()
 	if
 	:: manifest_epoch == seen_epoch && manifest_replay_point == seen_replay_point ->
 		manifest_replay_point = target;
-		printf("the compactor moves the replay point to %d\n", target);
 		manifest_levels = carried_rows;
-		manifest_data_slots = carried_slots
-	:: else -> skip                                         /* lost the race: the pass was for nothing */
+		manifest_data_slots = carried_slots;
+		printf("the compactor moves the replay point to %d\n", target)
+	:: else -> skip                                 /* the manifest changed: the pass was for nothing */
 	fi;
 	target = 0; seen_epoch = 0; seen_replay_point = 0; carried_rows = 0; carried_slots = 0;
 	check_properties()
 }
 
 /*
- * A pass reads an unbroken prefix of any length, then publishes it. Usually one step will do for both: slots above
- * the replay point are never changed nor deleted, so what was read stays true, and a pass that loses the race for
- * the manifest leaves no trace. STALLING_COMPACTOR takes two steps, to check that very argument.
+ * A pass reads an unbroken prefix of any length, then publishes it. Usually one step does both: slots above the replay
+ * point are neither changed nor deleted, so what was read stays true, and a pass that loses the race for the manifest
+ * leaves no trace. STALLING_COMPACTOR takes two steps, to check this very argument.
  */
 active [COMPACTORS] proctype Compactor()
 {
@@ -555,12 +584,10 @@ end:	do
 		:: break
 		od;
 		d_step {
-			find_whether_target_cuts_a_run();
+			see_whether_target_cuts_a_run();
 			if
 			:: cuts_a_run -> target = 0
 			:: else ->
-				seen_epoch = manifest_epoch;
-				seen_replay_point = manifest_replay_point;
 				prepare_pass();
 #ifndef STALLING_COMPACTOR
 				publish_pass()
@@ -574,10 +601,10 @@ end:	do
 	od
 }
 
-/*
- * The collector deletes, one object at a time and in any order, what the manifest says was a row and has been carried.
- * It goes by what the manifest recorded, not by what the slot holds by now: a delete may arrive late, or twice.
- */
+/* ============================================================================================== collector */
+
+/* It deletes, one object at a time and in any order, what the manifest says was a row and has been carried. It goes by
+ * what the manifest recorded, not by what the slot holds by now: a delete may arrive late, or twice. */
 #if defined(SPEC)
 #define COLLECTABLE(slot) ((slot) < manifest_replay_point)
 #elif defined(COLLECT_FENCES)
@@ -621,22 +648,37 @@ end:	do
 	od
 }
 
-/* ------------------------------------------------------------------------------------------ a reader */
+/* ============================================================================================== reader */
 
 #ifdef READER
 
 mtype = { starting, listing, getting, confirming };     /* phases of a reader */
 
-inline start_over()
+#if defined(READER_TRUSTS_TAIL)
+#define MUST_CONFIRM    false
+#elif defined(READER_CONFIRMS_FENCES)
+#define MUST_CONFIRM    met_a_fence
+#else
+#define MUST_CONFIRM    true
+#endif
+
+inline get_slot()
 {
-	phase = starting;
-	seen_replay_point = 0; position = 0; last = 0; view = 0; owed = 0;
-	fence_epoch = 0; fence_count = 0; floor = 0
+	printf("the reader gets slot %d: %d\n", position, wal[position]);
+	count_fence(wal[position], fence_epoch, fence_count, floor);
+	met_a_fence = met_a_fence || IS_FENCE(wal[position]);
+	if
+	:: IS_DATA(wal[position]) && EPOCH_OF(wal[position]) >= floor -> view = view | BIT(ROW_OF(wal[position]))
+	:: else -> skip
+	fi;
+	position++;
+	phase = (position <= last -> getting : confirming)
 }
 
-/* A prefix of the partition's history, and one that holds everything acknowledged before the read began. */
+/* A view is a prefix of the history, and (if every read is confirmed) holds what was acknowledged before it began. */
 inline check_view()
 {
+	printf("the reader returns its rows\n");
 	prefix = true;
 	scan = 0;
 	do
@@ -653,64 +695,64 @@ inline check_view()
 	:: else -> break
 	od;
 	assert(prefix);
-#ifndef READER_TRUSTS_TAIL
+#if !defined(READER_TRUSTS_TAIL) && !defined(READER_CONFIRMS_FENCES)
 	fresh = (owed & ~view) == 0;
 	assert(fresh);
 #endif
 }
 
+inline start_over()
+{
+	phase = starting;
+	seen_replay_point = 0; position = 0; last = 0; view = 0; owed = 0;
+	fence_epoch = 0; fence_count = 0; floor = 0; met_a_fence = false
+}
+
 /*
- * A reader that takes its time: the manifest, a listing, then slot after slot. Its snapshot is not pinned, or the pin
- * has expired. A listed slot that vanished sends it back to the manifest. That is not enough: a slot may have been
- * collected and then filled again by a slow walker's fence, and looks perfectly in order. So at the end it reads the
- * manifest once more, and starts over if the replay point moved.
+ * A reader that takes its time: the manifest, a listing, then slot after slot. Nothing is pinned for it, or the pin has
+ * expired. A listed slot that vanished sends it back to the manifest. That alone is not enough: a slot may have been
+ * collected and filled again, by a slow walker's fence, and then it looks perfectly in order. So at the end the reader
+ * reads the manifest once more, and starts over if the replay point moved.
  */
 active proctype Reader()
 {
 	mtype phase = starting;
 	byte  seen_replay_point, position, last;
-	int   view;                                             /* the rows it will return */
-	int   owed;                                             /* what was acknowledged before it began */
-	byte  fence_epoch, fence_count, floor;                  /* as in read_prefix, but kept from step to step */
+	int   view;                                     /* the rows it will return */
+	int   owed;                                     /* what was acknowledged before it began */
+	byte  fence_epoch, fence_count, floor;          /* as in read_prefix, but kept from step to step */
+	bool  met_a_fence;
 
 end:	do
 	:: d_step { phase == starting ->
 		seen_replay_point = manifest_replay_point;
 		view = manifest_levels;
 		owed = acknowledged;
-		printf("the reader reads the manifest, replay point %d\n", seen_replay_point);
-		phase = listing }
+		printf("the reader reads the manifest: replay point %d\n", seen_replay_point);
+		phase = listing
+	   }
 	:: d_step { phase == listing ->
 		last = seen_replay_point;
 		do
 		:: last < SLOTS && wal[last + 1] != ABSENT -> last++
 		:: else -> break
 		od;
+		printf("the reader lists the log: unbroken up to %d\n", last);
 		position = seen_replay_point + 1;
-		phase = (position <= last -> getting : confirming) }
+		phase = (position <= last -> getting : confirming)
+	   }
 	:: d_step { phase == getting ->
 		if
 		:: wal[position] == ABSENT -> start_over()
-		:: else ->
-			printf("the reader gets slot %d, holding %d\n", position, wal[position]);
-			count_fence(wal[position], fence_epoch, fence_count, floor);
-			if
-			:: IS_DATA(wal[position]) && EPOCH_OF(wal[position]) >= floor -> view = view | BIT(ROW_OF(wal[position]))
-			:: else -> skip
-			fi;
-			position++;
-			phase = (position <= last -> getting : confirming)
-		fi }
+		:: else -> get_slot()
+		fi
+	   }
 	:: d_step { phase == confirming ->
 		if
-#ifndef READER_TRUSTS_TAIL
-		:: manifest_replay_point != seen_replay_point -> start_over()
-#endif
-		:: else ->
-			printf("the reader is done\n");
-			check_view();
-			start_over()
-		fi }
+		:: MUST_CONFIRM && manifest_replay_point != seen_replay_point -> start_over()
+		:: else -> check_view(); start_over()
+		fi
+	   }
 	od
 }
 

@@ -33,7 +33,7 @@ from hedgerow.engine import transitions
 from hedgerow.engine.manifest import Manifest, Partition, Snapshot
 from hedgerow.engine.manifests import Manifests
 from hedgerow.engine.wal import Wal
-from hedgerow.errors import Conflict, NotOwned, StaleEpoch
+from hedgerow.errors import Conflict, HedgerowError, NotOwned, StaleEpoch
 
 __all__ = ["Held", "Identity", "acquire"]
 
@@ -62,24 +62,24 @@ class Held(msgspec.Struct, frozen=True):
 
 async def acquire(
     manifests: Manifests, wal: Wal, partitions: Iterable[int], identity: Identity, max_parallel_writes: int
-) -> list[Held]:
-    """Own partitions at a new epoch each. ``Fenced`` where a still newer owner came in between."""
+) -> dict[int, Held | HedgerowError]:
+    """Own partitions at a new epoch each. Where that failed for one of them, its error stands in its place:
+    ``Fenced`` where a still newer owner came in between."""
     wanted = sorted(set(partitions))
     minted, slots, before = await _mint(manifests, wal, wanted, identity, max_parallel_writes)
     limit = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
 
-    async def fence(index: int) -> Held:
+    async def fence(index: int) -> Held | HedgerowError:
         async with limit:
-            return await _fence(
-                manifests, wal, index, minted.partitions[index].writer_epoch, identity, slots[index],
-                before[index].max_parallel_writes,
-            )  # fmt: skip
+            try:
+                return await _fence(
+                    manifests, wal, index, minted.partitions[index].writer_epoch, identity, slots[index],
+                    before[index].max_parallel_writes,
+                )  # fmt: skip
+            except HedgerowError as error:
+                return error
 
-    outcomes = await asyncio.gather(*(fence(index) for index in wanted), return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    return [outcome for outcome in outcomes if isinstance(outcome, Held)]
+    return dict(zip(wanted, await asyncio.gather(*(fence(index) for index in wanted)), strict=True))
 
 
 async def _mint(

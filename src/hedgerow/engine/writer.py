@@ -24,6 +24,7 @@ Rows may be added from any thread; everything else happens on the event loop tha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
@@ -312,37 +313,49 @@ class Writer:
         task.add_done_callback(self._tasks.discard)
 
     async def _acquire_and_send(self, indexes: Sequence[int]) -> None:
-        try:
-            await self.acquire(indexes)
-        except HedgerowError:
-            return  # every row that waited has been told
-        for index in indexes:
-            self._send_due(self._partitions[index])
+        async with self._acquiring:
+            waiting = [owned for index in indexes if (owned := self._partitions[index]).failure is None]
+            with contextlib.suppress(HedgerowError):  # every row that waited has been told
+                await self._acquire([owned for owned in waiting if owned.held is None])
+        for owned in waiting:
+            self._send_due(owned)
 
     async def acquire(self, indexes: Iterable[int]) -> None:
         """Own partitions, in one step for all. An error stops those that are not held yet."""
         async with self._acquiring:
             with self._lock:
-                wanted = [owned for index in indexes if (owned := self._open_partition(index)).held is None]
-            if not wanted:
-                return
-            k = self.settings.max_parallel_writes
-            try:
-                held = await acquire(self._manifests, self._wal, [owned.index for owned in wanted], self._identity, k)
-                await self._lower(held, k)
-            except HedgerowError as error:
-                for owned in wanted:
-                    self._stop(owned, error, known_lost=True)
-                raise
-            manifest = self._manifests.current
-            for one in held:
-                owned = self._partitions[one.partition]
-                owned.attached = manifest.partitions[one.partition].attached
-                owned.next_slot = one.last_fence + 1
-                owned.acknowledged = one.last_fence
-                owned.held = one
-                owned.guard = PartitionGuard(one.partition, one.epoch, self._identity.owner)
-                self.guards.insert(owned.guard)
+                wanted = [self._open_partition(index) for index in indexes]
+            await self._acquire([owned for owned in wanted if owned.held is None])
+        for owned in wanted:
+            self._send_due(owned)
+
+    async def _acquire(self, wanted: Sequence[_Owned]) -> None:
+        if not wanted:
+            return
+        k = self.settings.max_parallel_writes
+        try:
+            outcomes = await acquire(self._manifests, self._wal, [owned.index for owned in wanted], self._identity, k)
+            held = [outcome for outcome in outcomes.values() if isinstance(outcome, Held)]
+            await self._lower(held, k)
+        except HedgerowError as error:
+            for owned in wanted:
+                self._stop(owned, error, known_lost=True)
+            raise
+        for one in held:
+            self._own(self._partitions[one.partition], one)
+        failed = {index: outcome for index, outcome in outcomes.items() if isinstance(outcome, HedgerowError)}
+        for index, error in failed.items():
+            self._stop(self._partitions[index], error, known_lost=True)
+        if failed:
+            raise next(iter(failed.values()))
+
+    def _own(self, owned: _Owned, held: Held) -> None:
+        owned.attached = self._manifests.current.partitions[owned.index].attached
+        owned.next_slot = held.last_fence + 1
+        owned.acknowledged = held.last_fence
+        owned.guard = PartitionGuard(held.partition, held.epoch, self._identity.owner)
+        self.guards.insert(owned.guard)
+        owned.held = held
 
     async def _lower(self, held: Sequence[Held], k: int) -> None:
         """Our fences for the old number stand, so nobody is left who could have more than ``k`` in flight."""
@@ -353,7 +366,7 @@ class Writer:
             )
 
     def _send_due(self, owned: _Owned) -> None:
-        while owned.failure is None and len(owned.flights) < self.settings.max_parallel_writes:
+        while owned.held is not None and owned.failure is None and len(owned.flights) < self.settings.max_parallel_writes:
             with self._lock:
                 memtable = owned.memtable
                 if not memtable:

@@ -53,8 +53,8 @@ _EPOCH_DATE = dt.date(1970, 1, 1)
 _EPOCH_NAIVE = dt.datetime(1970, 1, 1)  # noqa: DTZ001
 _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _UNIT_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-# Decimal arithmetic must be exact for 76 digits whatever the process's own decimal context is.
-_DECIMAL = decimal.Context(prec=200)
+# Decimal arithmetic must be exact for any number given, whatever the process's own decimal context is.
+_DECIMAL = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 
 
 class KeyEncoder:
@@ -93,7 +93,7 @@ class KeyEncoder:
                 )
             data = b"".join([part.encode(value) for part, value in zip(self._parts, parts, strict=True)])
         if len(data) > KEY_BYTES_MAX:
-            raise InvalidInput(f"A key of {len(data)} bytes is longer than the limit of {KEY_BYTES_MAX}.")
+            raise self._too_long(len(data))
         return data
 
     def encode_bound(self, key: Any) -> bytes:
@@ -113,7 +113,12 @@ class KeyEncoder:
         values = []
         position = 0
         for part in self._parts:
-            value, position = part.decode(data, position)
+            try:
+                value, position = part.decode(data, position)
+            except (IndexError, ValueError, OverflowError) as error:
+                raise InvalidInput(f"Not a key: {error}, in the key column {part.name!r}.") from error
+            if position > len(data):
+                raise InvalidInput(f"Not a key: the bytes end within the key column {part.name!r}.")
             values.append(value)
         if position != len(data):
             raise InvalidInput(f"{len(data) - position} bytes are left over after the key's last column.")
@@ -126,8 +131,17 @@ class KeyEncoder:
         >>> encoder.encode_columns([pa.array([1, 2])])[1].as_py().hex()
         '8000000000000002'
         """
+        if len(columns) != len(self._parts):
+            raise InvalidInput(
+                f"The key has {len(self._parts)} columns ({self._names()}), but {len(columns)} were given."
+            )
+        rows = len(columns[0])
         encoded = []
         for part, column in zip(self._parts, columns, strict=True):
+            if column.type != part.dtype:
+                raise InvalidInput(f"The key column {part.name!r} is {part.dtype}, not {column.type}.")
+            if len(column) != rows:
+                raise InvalidInput(f"The key column {part.name!r} has {len(column)} rows, not {rows}.")
             if column.null_count:
                 row = column.is_null().index(True).as_py()
                 raise InvalidInput(f"The key column {part.name!r} is null in row {row}; a key is never null.")
@@ -144,13 +158,17 @@ class KeyEncoder:
         if len(keys):
             longest = pc.max(pc.binary_length(keys)).as_py()
             if longest > KEY_BYTES_MAX:
-                raise InvalidInput(f"A key of {longest} bytes is longer than the limit of {KEY_BYTES_MAX}.")
+                raise self._too_long(longest)
         return keys
 
     def _tuple(self, key: Any) -> Sequence[Any]:
         if not isinstance(key, tuple | list):
             raise InvalidInput(f"The key has the columns {self._names()}: give a tuple of values, not {key!r}.")
         return key
+
+    def _too_long(self, length: int) -> InvalidInput:
+        limit = f"the limit of {KEY_BYTES_MAX}"
+        return InvalidInput(f"A key ({self._names()}) of {length} bytes is longer than {limit}.")
 
     def _names(self) -> str:
         return ", ".join(name for name, _ in self.columns)
@@ -199,7 +217,10 @@ def _part(name: str, dtype: pa.DataType, *, terminated: bool) -> _Part:
 def _wrong(name: str, dtype: pa.DataType, value: Any, why: str = "") -> InvalidInput:
     if value is None:
         return InvalidInput(f"The key column {name!r} is null; a key is never null.")
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except ValueError:  # Python refuses to print integers of thousands of digits
+        shown = "a number too long to show"
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
     return InvalidInput(f"The key column {name!r} is of type {dtype}; {shown} ({type(value).__name__}) {why or 'is not'}.")
 
@@ -221,7 +242,7 @@ def _join_fixed(columns: Sequence[pa.Array]) -> pa.Array:
         view = np.frombuffer(column.buffers()[1], np.uint8, count=rows * w, offset=column.offset * w)
         matrix[:, at : at + w] = view.reshape(rows, w)
         at += w
-    offsets = np.arange(0, (rows + 1) * width, max(width, 1), dtype=np.int32)[: rows + 1]
+    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(matrix)])
 
 
@@ -255,7 +276,10 @@ def _integer_part(name: str, dtype: pa.DataType) -> _Part:
         if type(value) is not int:
             if isinstance(value, bool) or not hasattr(value, "__index__"):
                 raise _wrong(name, dtype, value)
-            value = value.__index__()
+            try:
+                value = value.__index__()
+            except TypeError:  # an array of NumPy's
+                raise _wrong(name, dtype, value) from None
         if not low <= value <= high:
             raise _wrong(name, dtype, value, "is out of its range")
         return (value + shift).to_bytes(8, "big")  # type: ignore[no-any-return]
@@ -280,7 +304,12 @@ def _float_part(name: str, dtype: pa.DataType) -> _Part:
         if type(value) is not float:
             if isinstance(value, bool) or not hasattr(value, "__float__") or isinstance(value, str):
                 raise _wrong(name, dtype, value)
-            value = float(value)
+            try:
+                value = float(value)
+            except OverflowError:
+                raise _wrong(name, dtype, value, "is out of its range") from None
+            except (TypeError, ValueError):  # an array of NumPy's; a signalling NaN
+                raise _wrong(name, dtype, value) from None
         if narrow is not np.float64 and not math.isnan(value):
             # A float32 column holds only float32 values: the key of 0.1 is the key of float32(0.1).
             with np.errstate(over="ignore"):
@@ -295,7 +324,8 @@ def _float_part(name: str, dtype: pa.DataType) -> _Part:
         return bits.to_bytes(8, "big")
 
     def encode_column(column: pa.Array) -> pa.Array:
-        values = column.to_numpy(zero_copy_only=False).astype(np.float64) + 0.0
+        with np.errstate(invalid="ignore"):  # a signalling NaN is as good as any
+            values = column.to_numpy(zero_copy_only=False).astype(np.float64) + 0.0
         bits = values.view(np.uint64)
         sign = np.uint64(_SIGN_64)
         keys = np.where(bits & sign, ~bits, bits | sign)
@@ -316,7 +346,6 @@ def _decimal_part(name: str, dtype: pa.DataType) -> _Part:
     scale, precision = dtype.scale, dtype.precision
     storage = pa.decimal256(precision, scale) if wide else pa.decimal128(precision, scale)
     bias = 1 << (width * 8 - 1)
-    limit = 10**precision
 
     def encode(value: Any) -> bytes:
         if isinstance(value, bool) or not isinstance(value, int | decimal.Decimal):
@@ -324,19 +353,22 @@ def _decimal_part(name: str, dtype: pa.DataType) -> _Part:
         number = decimal.Decimal(value)
         if not number.is_finite():
             raise _wrong(name, dtype, value, "is not a finite number")
-        scaled = _DECIMAL.scaleb(number, scale)
-        if scaled != _DECIMAL.to_integral_value(scaled):
-            raise _wrong(name, dtype, value, f"has more than {scale} digits after the point")
-        unscaled = int(scaled)
-        if abs(unscaled) >= limit:
+        if not number:
+            return bias.to_bytes(width, "big")
+        # How many digits the unscaled number has: looked at before it is made, for it may be astronomical.
+        digits = number.adjusted() + scale + 1
+        if digits > precision:
             raise _wrong(name, dtype, value, "is out of its range")
-        return (unscaled + bias).to_bytes(width, "big")
+        scaled = _DECIMAL.scaleb(number, scale) if digits > 0 else None
+        if scaled is None or scaled != _DECIMAL.to_integral_value(scaled):
+            raise _wrong(name, dtype, value, f"has more than {scale} digits after the point")
+        return (int(scaled) + bias).to_bytes(width, "big")
 
     def encode_column(column: pa.Array) -> pa.Array:
         column = column.cast(storage)
         rows = len(column)
         raw = np.frombuffer(column.buffers()[1], np.uint8, count=rows * width, offset=column.offset * width)
-        big_endian = np.ascontiguousarray(raw.reshape(rows, width)[:, ::-1])
+        big_endian = raw.reshape(rows, width)[:, ::-1].copy()
         big_endian[:, 0] ^= 0x80
         return pa.Array.from_buffers(pa.binary(width), rows, [None, pa.py_buffer(big_endian)])
 
@@ -386,34 +418,53 @@ def _temporal_numbers(name: str, dtype: pa.DataType) -> tuple[Callable[[Any], in
         return scaled
 
     def scalar(number: int) -> Any:
-        return pa.scalar(number, pa.int32() if dtype.bit_width == 32 else pa.int64()).cast(dtype).as_py()
+        try:
+            return pa.scalar(number, pa.int32() if dtype.bit_width == 32 else pa.int64()).cast(dtype).as_py()
+        except (ValueError, OverflowError):
+            # Nanoseconds, and years beyond 9999, are more than Python's own types can carry.
+            if types.is_time(dtype):
+                raise
+            unit: Any = "D" if types.is_date32(dtype) else "ms" if types.is_date64(dtype) else dtype.unit
+            return np.timedelta64(number, unit) if types.is_duration(dtype) else np.datetime64(number, unit)
 
-    def plain(value: Any) -> int | None:
-        """NumPy and pandas values, by way of Arrow, which knows their units."""
-        if isinstance(value, np.datetime64 | np.timedelta64) or hasattr(value, "nanosecond"):
-            try:
-                scalar = pa.scalar(value).cast(dtype)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise _wrong(name, dtype, value, f"does not fit ({error})") from None
-            return pa.array([scalar]).view(pa.int32() if dtype.bit_width == 32 else pa.int64())[0].as_py()  # type: ignore[no-any-return]
-        return None
+    def plain(value: Any, unit: str) -> int | None:
+        """The number of units in NumPy's and pandas' values, which know units that Python does not."""
+        kind = np.timedelta64 if types.is_duration(dtype) else np.datetime64
+        given = value
+        if convert := getattr(value, f"to_{kind.__name__}", None):
+            given = convert()
+        if not isinstance(given, kind):
+            return None
+        if np.isnat(given):
+            raise _wrong(name, dtype, None)
+        if kind is np.timedelta64 and np.datetime_data(given.dtype)[0] in ("Y", "M", "generic"):
+            raise _wrong(name, dtype, value, "has no fixed length")
+        converted = given.astype(f"{kind.__name__}[{unit}]")
+        if converted.astype(given.dtype) != given:  # rounded, or too large and wrapped around
+            raise _wrong(name, dtype, value, f"does not fit its unit ({unit})")
+        return int(converted.astype(np.int64))
 
     def date_to_number(value: Any) -> int:
-        if (number := plain(value)) is not None:
-            return number
-        if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
-            raise _wrong(name, dtype, value)
-        days = (value - _EPOCH_DATE).days
+        if getattr(value, "tzinfo", None) is not None:
+            raise _wrong(name, dtype, value, "has a time zone, and the column has none")
+        days = plain(value, "D")
+        if days is None:
+            if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
+                raise _wrong(name, dtype, value)
+            days = (value - _EPOCH_DATE).days
         return days if types.is_date32(dtype) else days * 86_400_000
 
     def timestamp_to_number(value: Any) -> int:
-        if (number := plain(value)) is not None:
+        # NumPy's datetime64 has no time zone to disagree with: where the column has one, it is taken as UTC.
+        if isinstance(value, dt.datetime):
+            if dtype.tz and value.utcoffset() is None:
+                raise _wrong(name, dtype, value, "needs a time zone")
+            if not dtype.tz and value.tzinfo is not None:
+                raise _wrong(name, dtype, value, "has a time zone, and the column has none")
+        if (number := plain(value, dtype.unit)) is not None:
             return number
         if not isinstance(value, dt.datetime):
             raise _wrong(name, dtype, value)
-        if (value.tzinfo is None) != (dtype.tz is None):
-            need = "needs a time zone" if dtype.tz else "has a time zone, and the column has none"
-            raise _wrong(name, dtype, value, need)
         delta = value - (_EPOCH_UTC if dtype.tz else _EPOCH_NAIVE)
         return exact_units(value, delta // dt.timedelta(microseconds=1), dtype.unit)
 
@@ -424,7 +475,7 @@ def _temporal_numbers(name: str, dtype: pa.DataType) -> tuple[Callable[[Any], in
         return exact_units(value, micros, dtype.unit)
 
     def duration_to_number(value: Any) -> int:
-        if (number := plain(value)) is not None:
+        if (number := plain(value, dtype.unit)) is not None:
             return number
         if not isinstance(value, dt.timedelta):
             raise _wrong(name, dtype, value)

@@ -62,6 +62,10 @@ class MemoryStore:
         """Part of an object."""
         return (await self.get(path))[start : start + length]
 
+    def paths(self) -> Sequence[str]:
+        """Every object's path, in order."""
+        return tuple(self._paths)
+
     def page(self, prefix: str, after: str, size: int | None) -> list[ObjectMeta]:
         """At most ``size`` lines of a listing, as one moment."""
         at = bisect.bisect_right(self._paths, after) if after > prefix else bisect.bisect_left(self._paths, prefix)

@@ -1,11 +1,12 @@
-"""A cache bounded in bytes, least recently used first out. Safe to read from any thread.
+"""A cache bounded in bytes, least recently used first out. Safe to use from any thread.
 
-Single dictionary operations are atomic, and nothing here relies on two of them being so: at worst an entry is evicted a
-little early, or two threads decode the same block.
+The entries and the sum of their sizes change together, under a lock: were they to drift apart, the cache
+would outgrow its bound, or believe itself full while it is empty. Two threads may still decode one block.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
@@ -30,32 +31,30 @@ class Cache(Generic[V]):
         self.hits = 0
         self.misses = 0
         self._entries: dict[Hashable, tuple[V, int]] = {}
+        self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> V | None:
         """The value, or None; a hit makes it the most recent."""
-        entry = self._entries.pop(key, None)
-        if entry is None:
-            self.misses += 1
-            return None
-        self._entries[key] = entry
-        self.hits += 1
-        return entry[0]
+        with self._lock:
+            entry = self._entries.pop(key, None)
+            if entry is None:
+                self.misses += 1
+                return None
+            self._entries[key] = entry
+            self.hits += 1
+            return entry[0]
 
     def put(self, key: Hashable, value: V, size_bytes: int) -> None:
         """Keep a value; older ones go where there is no room."""
         if size_bytes > self.capacity_bytes:
             return
-        old = self._entries.pop(key, None)
-        self.size_bytes += size_bytes - (old[1] if old else 0)
-        self._entries[key] = (value, size_bytes)
-        while self.size_bytes > self.capacity_bytes and self._entries:
-            try:
-                oldest = next(iter(self._entries))
-            except (StopIteration, RuntimeError):
-                return
-            gone = self._entries.pop(oldest, None)
-            if gone is not None:
-                self.size_bytes -= gone[1]
+        with self._lock:
+            old = self._entries.pop(key, None)
+            self.size_bytes += size_bytes - (old[1] if old else 0)
+            self._entries[key] = (value, size_bytes)
+            while self.size_bytes > self.capacity_bytes:
+                _, gone_bytes = self._entries.pop(next(iter(self._entries)))
+                self.size_bytes -= gone_bytes
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -47,8 +47,10 @@ INTERNAL_COLUMNS = ("_key", "_op", "_seq")
 MAGIC = b"PAR1"
 
 
-class SstMeta(msgspec.Struct, frozen=True, omit_defaults=True):
+class SstMeta(msgspec.Struct, frozen=True):
     """Where an SST belongs and who wrote it.
+
+    Every field is written out, defaults too: a file that left out its format would pass for any reader's own.
 
     >>> SstMeta(kind="wal", table="00" * 16, partition=3, epoch=7, write_id="ff" * 16, wal_id=12).is_fence
     False

@@ -28,13 +28,10 @@ class Cursor(Protocol):
 
 def newest_wins(tables: Sequence[pa.Table]) -> pa.Table:
     """One sorted table of tables that are each sorted with unique keys, newest first: of every key the newest row."""
-    tables = [table for table in tables if table.num_rows]
-    if len(tables) == 1:
-        return tables[0]
-    joined = pa.concat_tables(tables)
-    if not tables:
-        return joined
-    return unique_by_key(joined, keep="first")
+    filled = [table for table in tables if table.num_rows]
+    if len(filled) <= 1:
+        return filled[0] if filled else tables[0]
+    return unique_by_key(pa.concat_tables(filled), keep="first")
 
 
 def without_deletes(rows: pa.Table) -> pa.Table:

@@ -6,6 +6,7 @@ rules out costs one, and none once its tail is cached. A small SST, such as a WA
 
 from __future__ import annotations
 
+import base64
 import bisect
 import mmap
 from collections.abc import Sequence
@@ -37,7 +38,18 @@ _META_DECODER = msgspec.json.Decoder(SstMeta)
 class SstTail:
     """An SST's footer, bloom filters and checksums: everything but its rows."""
 
-    __slots__ = ("_block_sums", "_filters", "_firsts", "_lasts", "_metadata", "_regions", "meta", "name", "size_bytes")
+    __slots__ = (
+        "_block_sums",
+        "_filters",
+        "_firsts",
+        "_lasts",
+        "_metadata",
+        "_regions",
+        "_schema",
+        "meta",
+        "name",
+        "size_bytes",
+    )
 
     def __init__(self, tail: bytes, size_bytes: int, name: str, checksum: int | None = None) -> None:
         """``tail`` is the end of a file of ``size_bytes`` and begins no later than its bloom filters.
@@ -52,6 +64,7 @@ class SstTail:
             self._regions = Regions.of(self._metadata, footer_offset)
         except (ValueError, TypeError) as error:
             raise Corrupt(f"{name} is not laid out as an SST: {error}.") from error
+        self._schema = _written_schema(self._metadata, name)
         groups = self._metadata.num_row_groups
         if len(sums) != groups + 3:
             raise Corrupt(f"{name} has {len(sums)} checksums for {groups} blocks.")
@@ -113,9 +126,10 @@ class SstTail:
         if len(data) != length or xxhash.xxh3_64_hexdigest(data) != self._block_sums[block]:
             raise Corrupt(f"{self.name} is damaged: the checksum of block {block} does not match.")
         # Parquet offsets are those of the file. An anonymous mapping of its size costs address space, not memory.
-        with mmap.mmap(-1, self.size_bytes) as canvas:
-            canvas[start : start + length] = data
-            return self._read([block], pa.py_buffer(canvas), columns)
+        # It is unmapped with its last reference, which an error on its way up may hold for a while.
+        canvas = mmap.mmap(-1, self.size_bytes)
+        canvas[start : start + length] = data
+        return self._read([block], pa.py_buffer(canvas), columns)
 
     def decode_all(self, data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of the whole file, every block checked."""
@@ -128,13 +142,20 @@ class SstTail:
         return self._read(list(range(self.blocks)), pa.py_buffer(data), columns)
 
     def _read(self, groups: list[int], source: pa.Buffer, columns: Sequence[str] | None) -> pa.Table:
-        wanted = None if columns is None else [*INTERNAL_COLUMNS, *columns]
+        schema = self._schema
+        if columns is not None:
+            missing = [name for name in columns if name not in schema.names]
+            if missing:
+                raise Corrupt(f"{self.name} has no column {missing[0]!r}, only {', '.join(schema.names)}.")
+            schema = pa.schema([schema.field(name) for name in (*INTERNAL_COLUMNS, *columns)])
+        if not groups:
+            return schema.empty_table()
         try:
             file = pq.ParquetFile(pa.BufferReader(source), metadata=self._metadata)
-            if not groups:
-                schema = file.schema_arrow
-                return schema.empty_table() if wanted is None else schema.empty_table().select(wanted)
-            return file.read_row_groups(groups, columns=wanted, use_threads=False)
+            # A name with a dot in it may bring a struct's column along: only what was asked for is handed on.
+            rows = file.read_row_groups(groups, columns=schema.names, use_threads=False).select(schema.names)
+            # Parquet has no seconds, and dates only in days: such columns come back in another type.
+            return rows if rows.schema == schema else rows.cast(schema)
         except (pa.ArrowException, OSError) as error:
             raise Corrupt(f"{self.name} cannot be decoded although its checksums match: {error}") from error
 
@@ -195,6 +216,14 @@ def _checked_sums(footer: bytes, name: str) -> list[str]:
     if xxhash.xxh3_64_hexdigest(blanked).encode() != value[-width:]:
         raise Corrupt(f"{name} is damaged: the checksum of its footer does not match.")
     return [value[i : i + width].decode("ascii", "replace") for i in range(0, length, width)]
+
+
+def _written_schema(metadata: pq.FileMetaData, name: str) -> pa.Schema:
+    """The columns in the types they were written with, some of which Parquet replaces by others."""
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(metadata.metadata[b"ARROW:schema"])))
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise Corrupt(f"{name} does not say which types its columns have: {error}") from error
 
 
 def _bounds(metadata: pq.FileMetaData, group: int, name: str) -> tuple[bytes, bytes]:

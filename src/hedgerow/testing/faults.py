@@ -284,5 +284,5 @@ def _run(coroutine: object) -> T:  # type: ignore[type-var]
 
 
 def _long(rng: random.Random) -> float:
-    """Seconds of a long wait: usually minutes, sometimes days."""
-    return rng.choice((rng.uniform(1, 60), rng.uniform(60, 3_600), rng.uniform(3_600, 400_000)))
+    """Seconds of a long wait: long enough for others to take over, sometimes days."""
+    return rng.choice((rng.uniform(0.2, 5), rng.uniform(1, 30), rng.uniform(30, 4_000), rng.uniform(4_000, 400_000)))

@@ -114,9 +114,8 @@ class _Simulation:
         roles += [(f"collector{i}", self._collect) for i in range(self.plan.collectors)]
         tasks = [asyncio.ensure_future(self._keep_running(name, role)) for name, role in roles]
         await self.finished.wait()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self.problem is None:
+            await asyncio.gather(*tasks)  # who sleeps now wakes up when all is over, and goes on
         if self.problem is None:
             await asyncio.sleep(1e6)  # whatever was on its way has arrived
             await self._look_at_the_end()
@@ -143,7 +142,7 @@ class _Simulation:
     async def _keep_running(self, name: str, role: Callable[[Process], Awaitable[None]]) -> None:
         """Start a process; when it ends or dies, start the next."""
         generation = 0
-        while True:
+        while not self.finished.is_set():
             skew_ms = self.rng.choice((0, 0, -3_600_000, 3_600_000))
             process = self.world.process(f"{name}.{generation}", clock_skew_ms=skew_ms)
             generation += 1
@@ -155,7 +154,7 @@ class _Simulation:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 if not isinstance(error, _EXPECTED):
                     self._fail(f"{process.name}: {type(error).__name__}: {error}")
-                    raise error
+                    return
             await asyncio.sleep(self.rng.uniform(0, 5))
 
     def _fail(self, problem: str) -> None:
@@ -196,7 +195,7 @@ class _Simulation:
                 if not self._operation():
                     return
                 await session.act()
-                await asyncio.sleep(rng.choice((0.0, rng.uniform(0, 0.2), rng.uniform(0, 2))))
+                await asyncio.sleep(rng.choice((0.0, rng.uniform(0, 0.2), rng.uniform(0, 2), rng.uniform(0, 10))))
             if rng.random() < 0.7:
                 await writer.close(flush=rng.random() < 0.9)
         finally:

@@ -1,0 +1,162 @@
+"""What every command has in common: the store's options, how to print, and the table behind an address."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from typer.core import TyperCommand
+
+import hedgerow as hg
+
+__all__ = [
+    "AsHex",
+    "AsJson",
+    "Quiet",
+    "RowsCommand",
+    "Session",
+    "StoreOptions",
+    "Traceback",
+    "Url",
+    "console_of",
+    "is_bytes_table",
+]
+
+_EVERYWHERE = "Options of every command"
+_WIDTH_WITHOUT_TERMINAL = 160
+
+Url = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL",
+        show_default=False,
+        help="Where the table is: a folder, or file://, s3://, gs:// or az:// and a path.",
+    ),
+]
+StoreOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="KEY=VALUE",
+        show_default=False,
+        rich_help_panel=_EVERYWHERE,
+        help="An option of the store, such as endpoint=http://localhost:9000. Repeat it for more. What is not given "
+        "comes from the environment.",
+    ),
+]
+AsJson = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        rich_help_panel=_EVERYWHERE,
+        help="Print JSON, for machines: binary as hex, times in ISO format, decimals as strings, NaN as null.",
+    ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", rich_help_panel=_EVERYWHERE, help="No progress and no closing line: only data and errors."
+    ),
+]
+Traceback = Annotated[
+    bool,
+    typer.Option(
+        "--traceback", rich_help_panel=_EVERYWHERE, help="After an error, show where in the code it happened."
+    ),
+]
+AsHex = Annotated[
+    bool,
+    typer.Option(
+        "--hex", help="Binary keys (and values of a table of bytes) are given and shown as hex, not as UTF-8 text."
+    ),
+]
+
+
+class Session(msgspec.Struct, frozen=True):
+    """One run of the command line.
+
+    >>> Session({"region": "eu-central-1"}).options["region"]
+    'eu-central-1'
+    """
+
+    options: dict[str, str] = {}
+    json: bool = False
+    quiet: bool = False
+
+    @classmethod
+    def of(cls, context: typer.Context, options: list[str] | None, as_json: bool, quiet: bool) -> Session:
+        """What was given before the command's name and after it, together."""
+        before = context.obj if isinstance(context.obj, Session) else cls()
+        return cls({**before.options, **_parsed(options)}, before.json or as_json, before.quiet or quiet)
+
+    def open(self, url: str) -> hg.Table:
+        """The table at an address."""
+        return hg.open(url, options=self.options or None, refresh_interval_s=None)
+
+    def close(self, sentence: str, facts: Mapping[str, Any]) -> None:
+        """The last line of a command that changed something: a sentence for people, facts for machines."""
+        if self.json:
+            print(msgspec.json.encode(facts).decode())
+        elif not self.quiet:
+            print(sentence)
+
+
+class RowsCommand(TyperCommand):
+    """A command whose arguments may be negative numbers: ``hedgerow get URL -5`` asks for the key -5."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Numbers are kept from being taken for options."""
+        rest = super().parse_args(ctx, [_MARK + text if _NEGATIVE.match(text) else text for text in args])
+        for name, value in ctx.params.items():
+            ctx.params[name] = _unmarked(value)
+        return rest
+
+
+def is_bytes_table(table: hg.Table) -> bool:
+    """Whether a table looks like one that maps bytes to bytes."""
+    types = {field.name: str(field.type) for field in table.schema}
+    return table.key == ("key",) and types == {"key": "binary", "value": "binary"}
+
+
+def console_of(*, stderr: bool = False) -> Console:
+    """A console on standard output or error. Without a terminal it is wide, so that nothing is cut off in a file."""
+    stream = sys.stderr if stderr else sys.stdout
+    wide = None if stream.isatty() or "COLUMNS" in os.environ else _WIDTH_WITHOUT_TERMINAL
+    return _PipeConsole(file=stream, width=wide, highlight=False, soft_wrap=False)
+
+
+class _PipeConsole(Console):
+    def on_broken_pipe(self) -> None:
+        """The reader has gone: ``main`` knows what to do."""
+        self.quiet = True
+        raise BrokenPipeError
+
+
+# A character that int() and float() skip, and that nobody types.
+_MARK = "\x1f"
+_NEGATIVE = re.compile(r"-[\d.]")
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.removeprefix(_MARK)
+    if isinstance(value, list | tuple):
+        return type(value)(_unmarked(one) for one in value)
+    return value
+
+
+def _parsed(options: list[str] | None) -> dict[str, str]:
+    parsed = {}
+    for text in options or ():
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip():
+            # The value may be a secret, so it is not repeated here.
+            raise hg.InvalidInput("--option: give a name and a value, as in --option region=eu-central-1.")
+        parsed[name.strip()] = value
+    return parsed

@@ -1,0 +1,227 @@
+"""Each safeguard behind a promise, as a switch that removes it. A test shows for each that something then breaks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import msgspec
+
+from hedgerow.engine import acquire, collector, compactor, reader, transitions, wal, writer
+from hedgerow.errors import ObjectNotFound
+from hedgerow.objects import create, log
+
+
+@contextlib.contextmanager
+def patched(owner: Any, name: str, replacement: Any) -> Iterator[None]:
+    with mock.patch.object(owner, name, replacement):
+        yield
+
+
+def without_own_write_recognition() -> Any:
+    """An "already exists" is believed, even where it is our own object."""
+    real = create.create_or_read
+
+    async def believe(store: Any, path: str, data: bytes, environment: Any, policy: Any) -> bytes | None:
+        from hedgerow.errors import ObjectExists, StoreUnavailable
+
+        try:
+            await store.create(path, data)
+        except ObjectExists:
+            with contextlib.suppress(ObjectNotFound, StoreUnavailable):
+                return await store.get(path)
+        except StoreUnavailable:
+            pass
+        else:
+            return None
+        return await real(store, path, data, environment, policy)
+
+    stack = contextlib.ExitStack()
+    stack.enter_context(patched(wal, "create_or_read", believe))
+    return stack
+
+
+def without_the_listing_after_a_create() -> Any:
+    async def trust(self: Any, entry: Any) -> None:
+        return
+
+    return patched(log.NumberedLog, "_confirm", trust)
+
+
+def probing_for_the_newest_entry() -> Any:
+    """The newest entry is taken to be the last one before a free number."""
+
+    async def probe(self: Any, known: int = 0) -> int:
+        if not known:
+            numbers = await self.numbers()
+            return numbers[-1] if numbers else 0
+        number = known
+        while True:
+            try:
+                await self.read(number + 1)
+            except ObjectNotFound:
+                return number
+            number += 1
+
+    stack = contextlib.ExitStack()
+    stack.enter_context(patched(log.NumberedLog, "newest_number", probe))
+    return stack
+
+
+def collecting_fences() -> Any:
+    real = collector._needed
+
+    def needed(line: Any, revoked: Any, retained: Any) -> bool:
+        def bare(manifest: Any) -> Any:
+            partitions = tuple(msgspec.structs.replace(p, fences=()) for p in manifest.partitions)
+            return msgspec.structs.replace(manifest, partitions=partitions)
+
+        return real(line, bare(revoked), retained)
+
+    return patched(collector, "_needed", needed)
+
+
+def counting_fences_below_the_replay_point() -> Any:
+    async def fence(manifests: Any, log_: Any, index: int, epoch: int, identity: Any, slot: int, needed: int) -> Any:
+        last = await acquire._walk(log_, index, epoch, slot, needed)
+        partition = (await manifests.refresh()).partitions[index]
+        if not transitions.owned_by(partition, epoch, identity.owner):
+            raise transitions.fenced(index, epoch, partition)
+        return acquire.Held(index, epoch, last, needed)
+
+    return patched(acquire, "_fence", fence)
+
+
+def without_reading_the_epoch_again() -> Any:
+    async def fence(manifests: Any, log_: Any, index: int, epoch: int, identity: Any, slot: int, needed: int) -> Any:
+        last = await acquire._walk(log_, index, epoch, slot, needed)
+        return acquire.Held(index, epoch, last, needed)
+
+    return patched(acquire, "_fence", fence)
+
+
+def with_a_single_fence() -> Any:
+    real = acquire._walk
+
+    async def walk(log_: Any, index: int, epoch: int, slot: int, needed: int) -> int:
+        return await real(log_, index, epoch, slot, 1)
+
+    return patched(acquire, "_walk", walk)
+
+
+def acknowledging_out_of_order() -> Any:
+    def acknowledge(self: Any, owned: Any) -> None:
+        for slot in list(owned.flights):
+            flight = owned.flights[slot]
+            if flight.created:
+                run = flight.memtable.to_run(self._schema)
+                self._remember(owned, slot, writer.Run(run.rows, slot, slot))
+                del owned.flights[slot]
+                owned.acknowledged = max(owned.acknowledged, slot)
+                self._buffered_bytes -= flight.memtable.size_bytes
+                for ack in flight.memtable.acknowledgements:
+                    writer._tell(ack, None)
+
+    return patched(writer.Writer, "_acknowledge", acknowledge)
+
+
+def without_looking_at_the_manifest_after_the_tail() -> Any:
+    return patched(reader, "_holds", lambda view, used, newest: True)
+
+
+def reading_beyond_a_gap() -> Any:
+    """A reader takes whatever slots there are, instead of the prefix without a gap."""
+    from hedgerow.engine.layout import parse_wal, wal_folder, wal_path
+    from hedgerow.objects import with_retries
+
+    async def every(self: Any, partition: int, after: int) -> list[int]:
+        lines = await with_retries(
+            lambda: self._store.list(wal_folder(partition), after=wal_path(partition, after)),
+            self._environment,
+            self._policy,
+        )
+        return [parsed[1] for line in lines if (parsed := parse_wal(line.path)) and parsed[1] > after]
+
+    return patched(wal.Wal, "contiguous", every)
+
+
+def publishing_over_a_moved_replay_point() -> Any:
+    real = transitions.publish_flush
+
+    def publish(manifest: Any, flushes: Any, *, compactor_epoch: int, base: int) -> Any:
+        moved = [
+            msgspec.structs.replace(flush, after=manifest.partitions[flush.partition].wal_id_last_compacted)
+            for flush in flushes
+        ]
+        return real(manifest, moved, compactor_epoch=manifest.compactor_epoch, base=manifest.number)
+
+    return patched(transitions, "publish_flush", publish)
+
+
+def listing_after_revoking() -> Any:
+    """What is to be deleted is looked up only after the manifest that decides was made: files staged in between go."""
+
+    async def collect(self: Any) -> Any:
+        manifests = self._manifests
+        revoked = await manifests.update(self._revoke)
+        retained = [revoked, *await self._pinned(revoked)]
+        numbers = await manifests.numbers()
+        objects = [line for index in range(len(revoked.partitions)) for line in await self._listed(index)]
+        doomed = [line.path for line in objects if not collector._needed(line, revoked, retained)]
+        entries = self._unneeded_entries(numbers, revoked, retained)
+        await manifests.store.delete([manifests.path(number) for number in entries] + doomed)
+        return collector.Collected()
+
+    return patched(collector.Collector, "collect", collect)
+
+
+def without_the_staging_floor() -> Any:
+    """Staged files are judged only by whether a manifest names them, and publishing does not look at the floor."""
+    real_needed, real_publish = collector._needed, transitions.publish_flush
+
+    def needed(line: Any, revoked: Any, retained: Any) -> bool:
+        return real_needed(line, msgspec.structs.replace(revoked, staging_floor=1 << 60), retained)
+
+    def publish(manifest: Any, flushes: Any, *, compactor_epoch: int, base: int) -> Any:
+        return real_publish(manifest, flushes, compactor_epoch=compactor_epoch, base=1 << 60)
+
+    stack = contextlib.ExitStack()
+    stack.enter_context(patched(collector, "_needed", needed))
+    stack.enter_context(patched(transitions, "publish_flush", publish))
+    return stack
+
+
+def ending_a_flush_inside_a_run() -> Any:
+    return patched(wal.Prefix, "inside_a_run", property(lambda self: False))
+
+
+def without_pins() -> Any:
+    """Retained manifests are forgotten: only the newest protects anything."""
+
+    async def pinned(self: Any, revoked: Any) -> list[Any]:
+        return []
+
+    return patched(collector.Collector, "_pinned", pinned)
+
+
+def noting_the_slot_after_minting() -> Any:
+    """The next free slot is looked up only after the epoch was raised."""
+    real = acquire._mint
+
+    async def mint(manifests: Any, log_: Any, wanted: Any, identity: Any, k: int) -> Any:
+        minted, slots, before = await real(manifests, log_, wanted, identity, k)
+        for index in wanted:
+            slots[index] = await acquire._first_free(log_, index, minted.partitions[index])
+        return minted, slots, before
+
+    return patched(acquire, "_mint", mint)
+
+
+SWITCHES: dict[str, Callable[[], Any]] = {
+    name: value
+    for name, value in list(globals().items())
+    if callable(value) and getattr(value, "__module__", "") == __name__ and name not in ("patched",)
+}
+_ = compactor
