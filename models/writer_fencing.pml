@@ -664,7 +664,10 @@ mtype = { starting, listing, getting, confirming };     /* phases of a reader */
 
 inline get_slot()
 {
-	printf("the reader gets slot %d: %d\n", position, wal[position]);
+	if
+	:: IS_FENCE(wal[position]) -> printf("the reader gets slot %d: a fence of epoch %d\n", position, wal[position])
+	:: else -> printf("the reader gets slot %d: row %d\n", position, ROW_OF(wal[position]))
+	fi;
 	count_fence(wal[position], fence_epoch, fence_count, floor);
 	met_a_fence = met_a_fence || IS_FENCE(wal[position]);
 	if

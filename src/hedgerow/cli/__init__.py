@@ -1,0 +1,1 @@
+"""The command line: parsing, printing and progress around the library's public API."""

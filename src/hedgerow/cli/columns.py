@@ -1,4 +1,4 @@
-"""Columns as a person writes them: ``order_id:int64``, ``amount:decimal(10,2)``, ``placed:timestamp[us, tz=UTC]``.
+"""Columns as a person writes them: ``order_id:int64``, ``amount:decimal(10,2)``, ``placed:timestamptz``.
 
 Every type that ``inspect`` shows can be written back here.
 """
@@ -75,7 +75,7 @@ def type_of(text: str, name: str) -> pa.DataType:
         return pa.type_for_alias(lower)
     except (ValueError, pa.ArrowException):
         raise hg.InvalidInput(
-            f"The column {name!r}: {text!r} is not a type that is known here. Types are {_EXAMPLES} and so on."
+            f"The column {name!r}: {text!r} is not a known type. There are {_EXAMPLES} and so on."
         ) from None
 
 

@@ -1,7 +1,8 @@
 """Files with rows in them: Parquet, CSV, JSON lines and Arrow, read piece by piece.
 
-A ``RowFile`` knows its format by its ending, or is told. Compressed CSV and JSON lines (``.gz``, ``.zst``, ``.bz2``,
-``.lz4``) are read as they are. Everything that can be wrong with a file is an ``InvalidInput`` that names it.
+A ``RowFile`` knows its format by its ending, or is told. Compressed CSV and JSON lines (``.gz``, ``.zst``,
+``.bz2``, ``.lz4``) are read as they are. Everything that can be wrong with a file is an ``InvalidInput`` that
+names it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from hedgerow.cli.values import Unfit, array_of, shown, value_of_text
 __all__ = ["FileFormat", "Piece", "RowFile"]
 
 _CSV_BLOCK_BYTES = 8 << 20
+_JSON_CHUNK_BYTES = 8 << 20
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 
 
@@ -63,7 +65,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class RowFile:
-    """A file with rows, its format known and its bytes counted; ``InvalidInput`` where there is no such thing."""
+    """A file with rows, its format and size known; ``InvalidInput`` where there is no such thing."""
 
     def __init__(self, path: Path, file_format: FileFormat | None = None) -> None:
         self.path = path
@@ -111,7 +113,7 @@ class RowFile:
             writer.write(schema.empty_table())
 
     def pieces(self, table: hg.Table, batch_rows: int) -> Iterator[Piece]:
-        """The rows, in pieces of at most ``batch_rows``, in the table's types where the file's are only text."""
+        """The rows, at most ``batch_rows`` at a time; what is text in the file comes in the table's types."""
         read = {
             FileFormat.PARQUET: self._parquet_pieces,
             FileFormat.ARROW: self._arrow_pieces,
@@ -146,17 +148,21 @@ class RowFile:
     def _json_pieces(self, table: hg.Table, batch_rows: int) -> Iterator[Piece]:
         parser = RowParser(table.schema, table.key)
         with self._opened() as (stream, raw):
-            for lines in lines_of(self._json_stream(stream).read):
+            for lines in lines_of(self._json_stream(stream).read, _JSON_CHUNK_BYTES):
                 for at in range(0, len(lines), batch_rows):
                     yield Piece(parser.table(lines[at : at + batch_rows]), raw.tell())
 
     def _csv_pieces(self, table: hg.Table, batch_rows: int) -> Iterator[Piece]:
         fields = {field.name: field for field in table.schema}
-        column_types = {name: field.type if _csv_reads(field.type) else pa.string() for name, field in fields.items()}
+        column_types = {
+            name: field.type if _csv_reads(field.type) else pa.string() for name, field in fields.items()
+        }
         with self._opened() as (stream, raw):
             for batch in self._csv_reader(stream, column_types):
                 columns = {
-                    name: _of_texts(column, fields[name]) if name in fields and column.type != fields[name].type else column
+                    name: _of_texts(column, fields[name])
+                    if name in fields and column.type != fields[name].type
+                    else column
                     for name, column in zip(batch.schema.names, batch.columns, strict=True)
                 }
                 yield Piece(pa.table(columns), raw.tell())
@@ -177,7 +183,7 @@ class RowFile:
 
     def _csv_names(self) -> list[str]:
         with self._opened() as (stream, _):
-            text = io.TextIOWrapper(_Readable(stream), encoding="utf-8-sig", newline="")
+            text = io.TextIOWrapper(io.BufferedReader(_Readable(stream)), encoding="utf-8-sig", newline="")
             return next(csv.reader(text, delimiter=self._delimiter), [])
 
     @property
@@ -187,7 +193,9 @@ class RowFile:
     def _json_stream(self, stream: Any) -> Any:
         buffered = io.BufferedReader(_Readable(stream))
         if buffered.peek(64).lstrip()[:1] == b"[":
-            raise hg.InvalidInput("it holds a JSON array. Give JSON lines: one object on each line, without brackets.")
+            raise hg.InvalidInput(
+                "it holds a JSON array. Give JSON lines: one object on each line, without brackets."
+            )
         return buffered
 
     # --- opening, and what can go wrong ---------------------------------------------------------------------
@@ -206,7 +214,9 @@ class RowFile:
             raise hg.InvalidInput(f"There is no file {self.path}.") from None
         except hg.InvalidInput as error:
             text = str(error)
-            raise hg.InvalidInput(text if text.startswith(str(self.path)) else f"{self.path}: {text}") from None
+            raise hg.InvalidInput(
+                text if text.startswith(str(self.path)) else f"{self.path}: {text}"
+            ) from None
         except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
             raise hg.InvalidInput(f"{self.path}: {self._reason(error)}") from error
 
@@ -224,8 +234,8 @@ class RowFile:
         found = _ENDINGS.get(inner.suffix.lower())
         if found is None:
             raise hg.InvalidInput(
-                f"{self.path}: the ending does not tell the format. Known are {', '.join(_ENDINGS)}; or give --format "
-                f"with one of {', '.join(FileFormat)}."
+                f"{self.path}: the ending does not tell the format. Known are {', '.join(_ENDINGS)}; or give "
+                f"--format with one of {', '.join(FileFormat)}."
             )
         return found
 
@@ -259,8 +269,8 @@ def _csv_reads(dtype: pa.DataType) -> bool:
     types = pa.types
     if types.is_timestamp(dtype):
         return dtype.unit in ("us", "ns")
-    plain = (types.is_integer, types.is_float32, types.is_float64, types.is_boolean, types.is_string, types.is_decimal,
-             types.is_date)  # fmt: skip
+    plain = (types.is_integer, types.is_float32, types.is_float64, types.is_boolean, types.is_string,
+             types.is_decimal128, types.is_decimal256, types.is_date)  # fmt: skip
     return any(test(dtype) for test in plain)
 
 

@@ -1,4 +1,4 @@
-"""How far a long command is: a bar on a terminal, now and then a line elsewhere, nothing where quiet was asked for."""
+"""How far a long command is: a bar on a terminal, a line now and then elsewhere, nothing with ``--quiet``."""
 
 from __future__ import annotations
 

@@ -19,9 +19,11 @@ def print_report(report: TableReport, console: Console) -> None:
     partitions = report.partitions
     console.print(Text(text_of(report.url), style="bold"))
     console.print(
-        f"table {report.table_id}, manifest {report.manifest}, version {report.version}, authority {report.authority}, "
-        f"compactor epoch {report.compactor_epoch}, history from manifest {report.floor}",
+        f"table {report.table_id}, manifest {report.manifest}, version {report.version}, "
+        f"authority {report.authority}, compactor epoch {report.compactor_epoch}, "
+        f"history from manifest {report.floor}",
         style="dim",
+        markup=False,
     )
     console.print()
     console.print(_columns(report))
@@ -31,10 +33,13 @@ def print_report(report: TableReport, console: Console) -> None:
     else:
         console.print("No snapshots.")
     console.print()
-    live = sum(partition.state == "live" for partition in partitions)
+    live = sum(one.state == "live" for one in partitions)
+    files, rows, size_bytes = (
+        sum(getattr(one, name) for one in partitions) for name in ("files", "file_rows", "file_bytes")
+    )
     console.print(
-        f"{len(partitions)} partitions, {live} with a live owner; {sum(p.files for p in partitions):,} files with "
-        f"{sum(p.file_rows for p in partitions):,} rows, {size_text(sum(p.file_bytes for p in partitions))}; "
+        f"{len(partitions)} partitions, {live} with a live owner; "
+        f"{_plural(files, 'file')} with {_plural(rows, 'row')}, {size_text(size_bytes)}; "
         f"{_plural(len(report.snapshots), 'snapshot')}."
     )
 
@@ -64,19 +69,27 @@ def _columns(report: TableReport) -> Table:
 
 def _partitions(partitions: tuple[PartitionReport, ...]) -> Table:
     numbers = ("replay point", "WAL seen", "fences", "files", "rows in files", "bytes")
-    table = _table("Partitions", "partition", "epoch", "owner", "state", *numbers, right=("partition", "epoch", *numbers))
+    table = _table(
+        "Partitions", "partition", "epoch", "owner", "state", *numbers, right=("partition", "epoch", *numbers)
+    )
     for one in partitions:
         state = "never owned" if one.epoch == 0 else one.state
         table.add_row(
-            str(one.partition), str(one.epoch), Text(text_of(one.owner)), Text(state, style="green" if state == "live" else ""),
-            f"{one.replay_point:,}", f"{one.wal_last_seen:,}", f"{one.fences:,}", f"{one.files:,}", f"{one.file_rows:,}",
+            str(one.partition),
+            str(one.epoch),
+            Text(text_of(one.owner)),
+            Text(state, style="green" if state == "live" else ""),
+            f"{one.replay_point:,}",
+            f"{one.wal_last_seen:,}",
+            f"{one.fences:,}",
+            f"{one.files:,}",
+            f"{one.file_rows:,}",
             f"{one.file_bytes:,}",
-        )  # fmt: skip
+        )
     table.add_section()
-    table.add_row(
-        "total", "", "", "", "", "", f"{sum(p.fences for p in partitions):,}", f"{sum(p.files for p in partitions):,}",
-        f"{sum(p.file_rows for p in partitions):,}", f"{sum(p.file_bytes for p in partitions):,}", style="bold",
-    )  # fmt: skip
+    sums = ("fences", "files", "file_rows", "file_bytes")
+    totals = [f"{sum(getattr(one, name) for one in partitions):,}" for name in sums]
+    table.add_row("total", *[""] * 5, *totals, style="bold")
     return table
 
 

@@ -26,9 +26,9 @@ __all__ = [
     "Url",
     "console_of",
     "is_bytes_table",
+    "print_json",
 ]
 
-_EVERYWHERE = "Options of every command"
 _WIDTH_WITHOUT_TERMINAL = 160
 
 Url = Annotated[
@@ -45,35 +45,34 @@ StoreOptions = Annotated[
         "--option",
         metavar="KEY=VALUE",
         show_default=False,
-        rich_help_panel=_EVERYWHERE,
-        help="An option of the store, such as endpoint=http://localhost:9000. Repeat it for more. What is not given "
-        "comes from the environment.",
+        help="An option of the store, such as endpoint=http://localhost:9000. Repeat it for more. What is "
+        "not given comes from the environment.",
     ),
 ]
 AsJson = Annotated[
     bool,
     typer.Option(
         "--json",
-        rich_help_panel=_EVERYWHERE,
-        help="Print JSON, for machines: binary as hex, times in ISO format, decimals as strings, NaN as null.",
+        help="Print JSON: binary as hex, times in ISO format, decimals as strings, NaN as null.",
     ),
 ]
 Quiet = Annotated[
     bool,
     typer.Option(
-        "--quiet", "-q", rich_help_panel=_EVERYWHERE, help="No progress and no closing line: only data and errors."
+        "--quiet",
+        "-q",
+        help="No progress and no closing line: only data and errors.",
     ),
 ]
 Traceback = Annotated[
     bool,
-    typer.Option(
-        "--traceback", rich_help_panel=_EVERYWHERE, help="After an error, show where in the code it happened."
-    ),
+    typer.Option("--traceback", help="After an error, show where in the code it happened."),
 ]
 AsHex = Annotated[
     bool,
     typer.Option(
-        "--hex", help="Binary keys (and values of a table of bytes) are given and shown as hex, not as UTF-8 text."
+        "--hex",
+        help="Binary keys (and values of a table of bytes) are given and shown as hex, not as UTF-8 text.",
     ),
 ]
 
@@ -102,7 +101,7 @@ class Session(msgspec.Struct, frozen=True):
     def close(self, sentence: str, facts: Mapping[str, Any]) -> None:
         """The last line of a command that changed something: a sentence for people, facts for machines."""
         if self.json:
-            print(msgspec.json.encode(facts).decode())
+            print_json(msgspec.json.encode(facts) + b"\n")
         elif not self.quiet:
             print(sentence)
 
@@ -118,6 +117,13 @@ class RowsCommand(TyperCommand):
         return rest
 
 
+def print_json(data: bytes) -> None:
+    """JSON on standard output: UTF-8, whatever the terminal speaks."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
 def is_bytes_table(table: hg.Table) -> bool:
     """Whether a table looks like one that maps bytes to bytes."""
     types = {field.name: str(field.type) for field in table.schema}
@@ -125,7 +131,7 @@ def is_bytes_table(table: hg.Table) -> bool:
 
 
 def console_of(*, stderr: bool = False) -> Console:
-    """A console on standard output or error. Without a terminal it is wide, so that nothing is cut off in a file."""
+    """A console on standard output or error; wide where there is no terminal, so that nothing is cut off."""
     stream = sys.stderr if stderr else sys.stdout
     wide = None if stream.isatty() or "COLUMNS" in os.environ else _WIDTH_WITHOUT_TERMINAL
     return _PipeConsole(file=stream, width=wide, highlight=False, soft_wrap=False)

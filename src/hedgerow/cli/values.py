@@ -1,7 +1,8 @@
 """Between text and a table's types, in both directions.
 
-Theory of operation. What comes in is JSON: numbers, strings, booleans, lists, objects. A column says what it takes; a
-value of another kind is refused, never guessed at, and one that would lose digits is refused as well:
+Theory of operation. What comes in is JSON: numbers, strings, booleans, lists, objects. A column says what it
+takes; a value of another kind is refused, never guessed at, and one that would lose digits is refused as
+well:
 
 ===================  =================================================================================
 integers             JSON integers
@@ -14,8 +15,8 @@ lists, structs,      arrays, objects, and objects or arrays of pairs
 maps
 ===================  =================================================================================
 
-A key on the command line is bare text, and becomes such a value first. What goes out follows the same table, so that
-printed rows can be read again. Whole columns are converted at once.
+A key on the command line is bare text, and becomes such a value first. What goes out follows the same table,
+so that printed rows can be read again. Whole columns are converted at once.
 """
 
 from __future__ import annotations
@@ -105,15 +106,24 @@ def key_of(text: str, fields: Sequence[pa.Field], *, as_hex: bool = False, prefi
     if not text.lstrip().startswith("["):
         if prefix:
             return (_key_value(value_of_text(text, fields[0].type, as_hex=as_hex), fields[0]),)
-        raise hg.InvalidInput(f"The key has the columns {names}: give a JSON array with their values, not {shown(text)}.")
+        raise hg.InvalidInput(
+            f"The key has the columns {names}: give a JSON array with their values, not {shown(text)}."
+        )
     try:
         parts = msgspec.json.Decoder(list, float_hook=decimal.Decimal).decode(text)
     except msgspec.DecodeError as error:
-        raise hg.InvalidInput(f"{shown(text)} is not a JSON array of a key's values ({names}): {error}.") from None
+        raise hg.InvalidInput(
+            f"{shown(text)} is not a JSON array of a key's values ({names}): {error}."
+        ) from None
     if not parts or len(parts) > len(fields) or (len(parts) < len(fields) and not prefix):
         few = "1 to " if prefix else ""
-        raise hg.InvalidInput(f"{shown(text)}: the key takes {few}{len(fields)} values ({names}), not {len(parts)}.")
-    return tuple(_key_value(_hexed(part, field.type, as_hex), field) for part, field in zip(parts, fields, strict=False))
+        raise hg.InvalidInput(
+            f"{shown(text)}: the key takes {few}{len(fields)} values ({names}), not {len(parts)}."
+        )
+    return tuple(
+        _key_value(_hexed(part, field.type, as_hex), field)
+        for part, field in zip(parts, fields, strict=False)
+    )
 
 
 def _key_value(value: Any, field: pa.Field) -> Any:
@@ -125,12 +135,18 @@ def _key_value(value: Any, field: pa.Field) -> Any:
     try:
         scalar = array_of([value], field.type)[0]
     except Unfit as error:
-        raise hg.InvalidInput(f"The key column {field.name!r} is of type {field.type}; {shown(value)} {error}.") from None
+        raise hg.InvalidInput(
+            f"The key column {field.name!r} is of type {field.type}; {shown(value)} {error}."
+        ) from None
     try:
         return scalar.as_py()
     except (ValueError, OverflowError):
         number = scalar.value
-        return np.timedelta64(number, "ns") if types.is_duration(field.type) else np.datetime64(number, field.type.unit)
+        return (
+            np.timedelta64(number, "ns")
+            if types.is_duration(field.type)
+            else np.datetime64(number, field.type.unit)
+        )
 
 
 def _hexed(value: Any, dtype: pa.DataType, as_hex: bool) -> Any:
@@ -178,9 +194,14 @@ def _plain(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
 
 
 def _floats(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
-    wide = pa.array([float(value) if type(value) is decimal.Decimal else value for value in values], pa.float64())
+    wide = pa.array(
+        [float(value) if type(value) is decimal.Decimal else value for value in values], pa.float64()
+    )
     column = wide.cast(dtype)
-    if dtype != pa.float64() and pc.any(pc.and_(pc.is_inf(column.cast(pa.float64())), pc.is_finite(wide))).as_py():
+    if (
+        dtype != pa.float64()
+        and pc.any(pc.and_(pc.is_inf(column.cast(pa.float64())), pc.is_finite(wide))).as_py()
+    ):
         raise Unfit("is out of its range")
     return column
 
@@ -245,10 +266,15 @@ def _maps(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
 def _structs(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
     fields = [dtype.field(at) for at in range(dtype.num_fields)]
     known = {field.name for field in fields}
-    unknown = next((name for value in values if value is not None for name in value if name not in known), None)
+    unknown = next(
+        (name for value in values if value is not None for name in value if name not in known), None
+    )
     if unknown is not None:
         raise Unfit(f"has a field {unknown!r}, and the column none of that name")
-    parts = [array_of([None if value is None else value.get(field.name) for value in values], field.type) for field in fields]
+    parts = [
+        array_of([None if value is None else value.get(field.name) for value in values], field.type)
+        for field in fields
+    ]
     absent = pa.array([value is None for value in values], pa.bool_())
     return pa.StructArray.from_arrays(parts, fields=fields, mask=absent)
 
@@ -278,8 +304,13 @@ def json_values(column: pa.Array) -> list[Any]:
     except (ValueError, OverflowError):
         # Finer than Python's microseconds, or beyond its calendar: Arrow writes the text itself.
         if types.is_duration(dtype):
-            return [None if value is None else _seconds_text(value, dtype.unit) for value in column.cast(pa.int64()).to_pylist()]
-        return [None if text is None else text.replace(" ", "T") for text in column.cast(pa.string()).to_pylist()]
+            return [
+                None if value is None else _seconds_text(value, dtype.unit)
+                for value in column.cast(pa.int64()).to_pylist()
+            ]
+        return [
+            None if text is None else text.replace(" ", "T") for text in column.cast(pa.string()).to_pylist()
+        ]
     if _is_bytes(dtype):
         return [None if value is None else value.hex() for value in values]
     return [plain_value(value) for value in values] if types.is_nested(dtype) else values
@@ -325,7 +356,9 @@ def shown(value: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    return "".join(one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode() for one in text)
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode() for one in text
+    )
 
 
 def _seconds_text(number: int, unit: str) -> str:
@@ -336,11 +369,9 @@ def _seconds_text(number: int, unit: str) -> str:
 
 
 def _is_bytes(dtype: pa.DataType) -> bool:
-    return types.is_binary(dtype) or types.is_large_binary(dtype) or types.is_fixed_size_binary(dtype)
+    return bool(types.is_binary(dtype) or types.is_large_binary(dtype) or types.is_fixed_size_binary(dtype))
 
 
 def _brief(error: Exception) -> str:
     text = " ".join(str(error).split()).rstrip(".")
     return text if len(text) <= 160 else text[:157] + "..."
-
-

@@ -45,7 +45,12 @@ __all__ = [
 State: TypeAlias = Literal["pending", "committed", "deleting", "abandoned", "spent"]
 
 UNFINISHED: tuple[State, ...] = ("pending", "deleting", "abandoned")
-_STEPS = {("pending", "committed"), ("committed", "deleting"), ("deleting", "abandoned"), ("abandoned", "spent")}
+_STEPS = {
+    ("pending", "committed"),
+    ("committed", "deleting"),
+    ("deleting", "abandoned"),
+    ("abandoned", "spent"),
+}
 _REMOVABLE = ("pending", "deleting", "spent")
 
 
@@ -230,7 +235,9 @@ def open_records(url: str) -> RecordStore:
     scheme, separator, _ = url.partition("://") if isinstance(url, str) else ("", "", "")
     scheme = scheme.lower()
     if not separator:
-        raise InvalidInput("That is not an address of a record store. Give one like 'sqlite:///data/records.db'.")
+        raise InvalidInput(
+            "That is not an address of a record store. Give one like 'sqlite:///data/records.db'."
+        )
     if scheme == "sqlite":
         return _open_sqlite(_split(url))
     if scheme in ("postgresql", "postgres"):
@@ -247,7 +254,9 @@ def _open_sqlite(parts: SplitResult) -> RecordStore:
 
     path = "/" + unquote(parts.path).lstrip("/")
     if parts.netloc or parts.query or parts.fragment or path == "/":
-        raise InvalidInput("sqlite://...: an address has three slashes and a file, as in 'sqlite:///data/records.db'.")
+        raise InvalidInput(
+            "sqlite://...: an address has three slashes and a file, as in 'sqlite:///data/records.db'."
+        )
     return SqliteRecords(Path(path))
 
 
@@ -266,7 +275,9 @@ def _open_dynamodb(parts: SplitResult) -> RecordStore:
     from hedgerow.objects.records_dynamodb import DynamoRecords
 
     if "@" in parts.netloc:
-        raise InvalidInput("dynamodb://...: keep credentials out of the address; give them in the environment.")
+        raise InvalidInput(
+            "dynamodb://...: keep credentials out of the address; give them in the environment."
+        )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - {"region", "endpoint", "namespace"})
     if unknown or parts.path.strip("/") or parts.fragment:
@@ -274,7 +285,12 @@ def _open_dynamodb(parts: SplitResult) -> RecordStore:
             "dynamodb://...: an address is 'dynamodb://table?region=eu-west-1', with endpoint= and namespace= where "
             f"they are needed{'; not ' + ', '.join(unknown) if unknown else ''}."
         )
-    return DynamoRecords(parts.netloc, **options)
+    return DynamoRecords(
+        parts.netloc,
+        region=options.get("region"),
+        endpoint=options.get("endpoint"),
+        namespace=options.get("namespace", "hedgerow"),
+    )
 
 
 def _split(url: str) -> SplitResult:

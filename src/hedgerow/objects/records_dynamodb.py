@@ -62,9 +62,13 @@ class DynamoRecords:
             import boto3
             import botocore.exceptions
         except ImportError:
-            raise InvalidInput("DynamoDB records need boto3. Install it: pip install 'hedgerow[dynamodb]'") from None
+            raise InvalidInput(
+                "DynamoDB records need boto3. Install it: pip install 'hedgerow[dynamodb]'"
+            ) from None
         if not _TABLE_NAME.fullmatch(table):
-            raise InvalidInput(f"{table!r} is not a table's name: 3 to 255 letters, digits, '_', '-' and '.'.")
+            raise InvalidInput(
+                f"{table!r} is not a table's name: 3 to 255 letters, digits, '_', '-' and '.'."
+            )
         if not namespace:
             raise InvalidInput("A namespace of DynamoDB records has at least one character.")
         self._boto3 = boto3
@@ -90,7 +94,8 @@ class DynamoRecords:
                 "create_table",
                 BillingMode="PAY_PER_REQUEST",
                 AttributeDefinitions=[
-                    {"AttributeName": name, "AttributeType": "S"} for name in ("namespace", "destination", _INDEX)
+                    {"AttributeName": name, "AttributeType": "S"}
+                    for name in ("namespace", "destination", _INDEX)
                 ],
                 KeySchema=[key, {"AttributeName": "destination", "KeyType": "RANGE"}],
                 LocalSecondaryIndexes=[
@@ -109,9 +114,14 @@ class DynamoRecords:
     async def insert(self, record: Record) -> Record:
         """Insert a record if its destination has none; the one that holds the slot."""
         item = {**self._key(record.destination), "source": record.source, "checksum": record.checksum}
-        item |= {"state": record.state, **({"unfinished": record.destination} if record.state in UNFINISHED else {})}
+        item |= {
+            "state": record.state,
+            **({"unfinished": record.destination} if record.state in UNFINISHED else {}),
+        }
         for _ in range(_INSERTS_MAX):
-            if await self._write("put_item", Item=_typed(item), ConditionExpression="attribute_not_exists(#d)"):
+            if await self._write(
+                "put_item", Item=_typed(item), ConditionExpression="attribute_not_exists(#d)"
+            ):
                 return record
             if (holder := await self.get(record.destination)) is not None:
                 return holder
@@ -233,7 +243,9 @@ class DynamoRecords:
         ):
             return Unauthorized(f"{problem} Check the credentials and their rights to the table.")
         if code == "ResourceNotFoundException":
-            return InvalidInput(f"{self.url}: there is no such table. Make it with DynamoRecords.create_table.")
+            return InvalidInput(
+                f"{self.url}: there is no such table. Make it with DynamoRecords.create_table."
+            )
         if code == "ValidationException":
             return InvalidInput(f"{problem} Is the table one that DynamoRecords.create_table made?")
         wrong = (self._problems.NoRegionError, self._problems.ParamValidationError, ValueError)
@@ -260,7 +272,7 @@ def _record(item: Mapping[str, Mapping[str, Any]]) -> Record:
 
 
 def _named(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments, with the stand-ins that their expressions use, and no others: those are an error."""
-    text = " ".join(str(value) for name, value in arguments.items() if name.endswith("Expression"))
-    used = {name: attribute for name, attribute in _NAMES.items() if name in text.replace(",", " ").split() or f"({name}" in text}
+    """The arguments, with the stand-ins that their expressions use, and no others: one too many is an error."""
+    text = " ".join(value for name, value in arguments.items() if name.endswith("Expression"))
+    used = {name: _NAMES[name] for name in re.findall(r"#\w+", text)}
     return {**arguments, "ExpressionAttributeNames": used} if used else arguments

@@ -99,6 +99,8 @@ class SqliteRecords:
                     self._connection = self._open()
                 return work(self._connection, *arguments)
             except (sqlite3.Error, UnicodeError) as error:
+                if not getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
+                    self._drop()  # after a failure of the disk, say: begin afresh
                 raise self._translated(error) from error
 
     def _open(self) -> sqlite3.Connection:
@@ -108,8 +110,12 @@ class SqliteRecords:
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
-                raise InvalidInput(f"{self.url}: SQLite cannot use its write-ahead log here. Choose a local disk.")
-            connection.execute("PRAGMA synchronous = FULL")  # durable: a slot that was given away stays given away
+                raise InvalidInput(
+                    f"{self.url}: SQLite cannot use its write-ahead log here. Choose a local disk."
+                )
+            connection.execute(
+                "PRAGMA synchronous = FULL"
+            )  # durable: a slot that was given away stays given away
             for statement in _SCHEMA:
                 connection.execute(statement)
         except BaseException:
@@ -119,17 +125,24 @@ class SqliteRecords:
 
     def _close(self) -> None:
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._drop()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _translated(self, error: Exception) -> HedgerowError:
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
-            return Unauthorized(f"{self.url}: {error}. Give this user the right to write the file and its folder.")
+            return Unauthorized(
+                f"{self.url}: {error}. Give this user the right to write the file and its folder."
+            )
         if name.startswith("SQLITE_CANTOPEN"):
             if self._path.parent.is_dir():
-                return Unauthorized(f"{self.url}: {error}. Give this user the right to write the file and its folder.")
+                return Unauthorized(
+                    f"{self.url}: {error}. Give this user the right to write the file and its folder."
+                )
             return InvalidInput(f"{self.url}: there is no such folder. Create it first.")
         if name == "SQLITE_NOTADB":
             return InvalidInput(f"{self.url}: {error}. Choose another file.")
@@ -157,7 +170,9 @@ def _insert(connection: sqlite3.Connection, record: Record) -> Record:
 
 
 def _get(connection: sqlite3.Connection, destination: str) -> Record | None:
-    row = connection.execute(f"SELECT {_COLUMNS} FROM records WHERE destination = ?", (destination,)).fetchone()
+    row = connection.execute(
+        f"SELECT {_COLUMNS} FROM records WHERE destination = ?", (destination,)
+    ).fetchone()
     return None if row is None else Record(*row)
 
 

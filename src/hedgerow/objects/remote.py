@@ -17,6 +17,11 @@ from hedgerow.objects.store import ObjectMeta
 __all__ = ["RemoteStore"]
 
 _PAGE_OBJECTS = 1_000
+# Some of obstore's errors are Python's own: a missing object is a FileNotFoundError.
+_PROBLEMS = (problems.BaseError, OSError, NotImplementedError)
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+_REFUSED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthenticationFailed", "403 Forbidden",
+            "401 Unauthorized", "AuthorizationFailure")  # fmt: skip
 
 
 class RemoteStore:
@@ -55,14 +60,14 @@ class RemoteStore:
             await obstore.put_async(self._store, path, data, mode="create", use_multipart=False)
         except (problems.AlreadyExistsError, problems.PreconditionError) as error:
             raise ObjectExists(f"{self._url}/{path} exists.") from error
-        except problems.BaseError as error:
+        except _PROBLEMS as error:
             raise self._translated(error, path) from error
 
     async def put(self, path: str, data: bytes) -> None:
         """Store an object, whatever was there."""
         try:
             await obstore.put_async(self._store, path, data, mode="overwrite")
-        except problems.BaseError as error:
+        except _PROBLEMS as error:
             raise self._translated(error, path) from error
 
     async def get(self, path: str) -> bytes:
@@ -70,7 +75,7 @@ class RemoteStore:
         try:
             answer = await obstore.get_async(self._store, path)
             return bytes(await answer.bytes_async())
-        except problems.BaseError as error:
+        except _PROBLEMS as error:
             raise self._translated(error, path) from error
 
     async def get_range(self, path: str, start: int, length: int) -> bytes:
@@ -79,7 +84,7 @@ class RemoteStore:
             return b""
         try:
             return bytes(await obstore.get_range_async(self._store, path, start=start, length=length))
-        except problems.BaseError as error:
+        except _PROBLEMS as error:
             translated = self._translated(error, path)
             if isinstance(translated, StoreUnavailable) and "range" in str(error).lower():
                 # A range that starts beyond the end is an error here and an empty answer elsewhere.
@@ -96,8 +101,9 @@ class RemoteStore:
                 lines.extend(
                     ObjectMeta(line["path"], line["size"], int(line["last_modified"].timestamp() * 1000))
                     for line in page
+                    if line["path"] > after  # an offset is only a hint to some stores
                 )
-        except problems.BaseError as error:
+        except _PROBLEMS as error:
             raise self._translated(error, prefix) from error
         lines.sort(key=lambda line: line.path)
         return lines
@@ -112,7 +118,7 @@ class RemoteStore:
             # Some stores refuse the whole batch for one missing object: then one by one.
             for path in paths:
                 await self._delete_one(path)
-        except problems.BaseError as error:
+        except _PROBLEMS as error:
             raise self._translated(error, paths[0]) from error
 
     async def _delete_one(self, path: str) -> None:
@@ -120,14 +126,14 @@ class RemoteStore:
             await obstore.delete_async(self._store, path)
         except FileNotFoundError:
             return
-        except problems.BaseError as error:
+        except _PROBLEMS as error:
             raise self._translated(error, path) from error
 
     async def copy(self, source: str, destination: str) -> None:
         """Copy an object."""
         try:
             await obstore.copy_async(self._store, source, destination)
-        except problems.BaseError as error:
+        except _PROBLEMS as error:
             raise self._translated(error, source) from error
 
     async def close(self) -> None:
@@ -135,11 +141,13 @@ class RemoteStore:
 
     def _translated(self, error: Exception, path: str) -> Exception:
         where = f"{self._url}/{path}"
+        text = str(error)
+        if any(word in text for word in _NO_BUCKET):
+            return InvalidInput(f"{self._url}: there is no such bucket or container. Create it first.")
         if isinstance(error, problems.NotFoundError | FileNotFoundError):
-            if "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
-                return InvalidInput(f"{self._url}: there is no such bucket or container. Create it first.")
             return ObjectNotFound(f"{where} does not exist.")
-        if isinstance(error, problems.PermissionDeniedError | problems.UnauthenticatedError):
+        denied = problems.PermissionDeniedError | problems.UnauthenticatedError | PermissionError
+        if isinstance(error, denied) or any(word in text for word in _REFUSED):
             return Unauthorized(
                 f"{where}: the store refused the request. Check the credentials and their permission to read, write, "
                 f"list and delete. ({_first_line(error)})"
