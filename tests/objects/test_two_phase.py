@@ -237,6 +237,32 @@ def test_a_loser_whose_earlier_insert_may_arrive_yet_takes_its_source_away_first
     assert run(scenario()) == b"other"
 
 
+def test_an_object_that_was_deleted_while_its_creator_asked_again_does_not_come_back():
+    async def scenario():
+        plain = MemoryStore()
+
+        class Interrupted(MemoryRecords):
+            inserts = 0
+
+            async def insert(self, record):
+                self.inserts += 1
+                holder = await super().insert(record)
+                if self.inserts == 1:
+                    assert await make(plain, self).get("a") == b"bytes"
+                    await make(plain, self).delete(["a"])
+                    raise gone()
+                return holder
+
+        with pytest.raises(StoreUnavailable):
+            await make(plain, records := Interrupted()).create("a", b"bytes")
+        with pytest.raises(ObjectNotFound):
+            await make(plain, records).get("a")
+        assert await names(plain) == []
+        assert await records.get("a") is None
+
+    run(scenario())
+
+
 def test_a_loser_leaves_nothing_behind():
     async def scenario():
         plain, records = MemoryStore(), MemoryRecords()

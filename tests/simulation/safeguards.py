@@ -9,7 +9,7 @@ from unittest import mock
 
 import msgspec
 
-from hedgerow.engine import acquire, collector, compactor, reader, transitions, wal, writer
+from hedgerow.engine import acquire, collector, reader, transitions, wal, writer
 from hedgerow.errors import ObjectNotFound
 from hedgerow.objects import create, log
 
@@ -160,23 +160,6 @@ def publishing_over_a_moved_replay_point() -> Any:
     return patched(transitions, "publish_flush", publish)
 
 
-def listing_after_revoking() -> Any:
-    """What is to be deleted is looked up only after the manifest that decides was made: files staged in between go."""
-
-    async def collect(self: Any) -> Any:
-        manifests = self._manifests
-        revoked = await manifests.update(self._revoke)
-        retained = [revoked, *await self._pinned(revoked)]
-        numbers = await manifests.numbers()
-        objects = [line for index in range(len(revoked.partitions)) for line in await self._listed(index)]
-        doomed = [line.path for line in objects if not collector._needed(line, revoked, retained)]
-        entries = self._unneeded_entries(numbers, revoked, retained)
-        await manifests.store.delete([manifests.path(number) for number in entries] + doomed)
-        return collector.Collected()
-
-    return patched(collector.Collector, "collect", collect)
-
-
 def without_the_staging_floor() -> Any:
     """Staged files are judged only by whether a manifest names them, and publishing does not look at the floor."""
     real_needed, real_publish = collector._needed, transitions.publish_flush
@@ -192,31 +175,9 @@ def without_the_staging_floor() -> Any:
     stack.enter_context(patched(transitions, "publish_flush", publish))
     return stack
 
-
-def ending_a_flush_inside_a_run() -> Any:
-    return patched(wal.Prefix, "inside_a_run", property(lambda self: False))
-
-
-def without_pins() -> Any:
-    """Retained manifests are forgotten: only the newest protects anything."""
-
-    async def pinned(self: Any, revoked: Any) -> list[Any]:
-        return []
-
-    return patched(collector.Collector, "_pinned", pinned)
-
-
-def noting_the_slot_after_minting() -> Any:
-    """The next free slot is looked up only after the epoch was raised."""
-    real = acquire._mint
-
-    async def mint(manifests: Any, log_: Any, wanted: Any, identity: Any, k: int) -> Any:
-        minted, slots, before = await real(manifests, log_, wanted, identity, k)
-        for index in wanted:
-            slots[index] = await acquire._first_free(log_, index, minted.partitions[index])
-        return minted, slots, before
-
-    return patched(acquire, "_mint", mint)
+def keeping_no_lost_answers_apart() -> Any:
+    """Rows that were sent, and whose fate is unknown, are reported as not stored."""
+    return patched(writer, "_uncertain", lambda error: error)
 
 
 SWITCHES: dict[str, Callable[[], Any]] = {
@@ -224,4 +185,3 @@ SWITCHES: dict[str, Callable[[], Any]] = {
     for name, value in list(globals().items())
     if callable(value) and getattr(value, "__module__", "") == __name__ and name not in ("patched",)
 }
-_ = compactor

@@ -52,6 +52,13 @@ def main() -> None:
 class Commands(TyperGroup):
     """The commands, each of whose errors ends as one line and one exit code."""
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; that nobody reads its output any more is not an error of it."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise typer.Exit(_reader_gone()) from None
+
     def main(self, args: Any = None, *rest: Any, **extra: Any) -> Any:
         """Run a command, and leave with its exit code."""
         arguments = list(sys.argv[1:] if args is None else args)

@@ -110,10 +110,16 @@ class RowsCommand(TyperCommand):
     """A command whose arguments may be negative numbers: ``hedgerow get URL -5`` asks for the key -5."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Numbers are kept from being taken for options."""
-        rest = super().parse_args(ctx, [_MARK + text if _NEGATIVE.match(text) else text for text in args])
+        """Numbers are kept from being taken for options; the value of an option is none of our business."""
+        takes_value = {name for one in self.params if not getattr(one, "is_flag", True) for name in one.opts}
+        marked = [
+            _MARK + text if _NEGATIVE.match(text) and before not in takes_value else text
+            for before, text in zip(["", *args], args, strict=False)
+        ]
+        rest = super().parse_args(ctx, marked)
         for name, value in ctx.params.items():
-            ctx.params[name] = _unmarked(value)
+            if isinstance(value, list):
+                ctx.params[name] = [one.removeprefix(_MARK) if isinstance(one, str) else one for one in value]
         return rest
 
 
@@ -144,17 +150,8 @@ class _PipeConsole(Console):
         raise BrokenPipeError
 
 
-# A character that int() and float() skip, and that nobody types.
-_MARK = "\x1f"
+_MARK = "\x1f"  # a character that nobody types
 _NEGATIVE = re.compile(r"-[\d.]")
-
-
-def _unmarked(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.removeprefix(_MARK)
-    if isinstance(value, list | tuple):
-        return type(value)(_unmarked(one) for one in value)
-    return value
 
 
 def _parsed(options: list[str] | None) -> dict[str, str]:

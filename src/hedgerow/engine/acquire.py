@@ -32,8 +32,8 @@ import msgspec
 from hedgerow.engine import transitions
 from hedgerow.engine.manifest import Manifest, Partition, Snapshot
 from hedgerow.engine.manifests import Manifests
-from hedgerow.engine.wal import Wal
-from hedgerow.errors import Conflict, HedgerowError, NotOwned, StaleEpoch
+from hedgerow.engine.wal import SlotVanished, Wal
+from hedgerow.errors import Conflict, Corrupt, HedgerowError, NotOwned, StaleEpoch
 
 __all__ = ["Held", "Identity", "acquire"]
 
@@ -93,14 +93,15 @@ async def _mint(
     for _ in range(_TRIES_MAX):
         stale = [index for index in wanted if noted.get(index) != manifest.partitions[index]]
         seen = {index: manifest.partitions[index] for index in stale}
-        firsts = await asyncio.gather(*(_first_free(wal, index, seen[index]) for index in stale))
-        noted.update(seen)
-        slots.update(zip(stale, firsts, strict=True))
         try:
+            firsts = await asyncio.gather(*(_first_free(wal, index, seen[index]) for index in stale))
+            noted.update(seen)
+            slots.update(zip(stale, firsts, strict=True))
             minted = await manifests.update(
                 lambda current: transitions.acquire(
                     current,
                     noted,
+                    slots,
                     owner=identity.owner,
                     owner_name=identity.name,
                     max_parallel_writes=max_parallel_writes,
@@ -110,12 +111,18 @@ async def _mint(
             return minted, slots, noted
         except transitions.Moved:
             manifest = manifests.current
+        except SlotVanished as vanished:
+            newer = await manifests.refresh()
+            if newer.number == manifest.number:
+                raise Corrupt(f"{vanished} The manifest needs it: it was lost or deleted.") from vanished
+            manifest = newer
     raise Conflict(f"{manifests.store.url}: partitions {wanted} change hands too fast to be acquired. Try again.")
 
 
 async def _first_free(wal: Wal, index: int, partition: Partition) -> int:
-    filled = await wal.contiguous(index, partition.wal_id_last_compacted)
-    return partition.wal_id_last_compacted + len(filled) + 1
+    after = partition.wal_id_last_compacted
+    filled = await wal.contiguous(index, after, at_least=partition.wal_id_last_seen)
+    return after + len(filled) + 1
 
 
 async def _fence(

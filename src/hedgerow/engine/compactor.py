@@ -73,11 +73,11 @@ class Compactor:
     async def _flush(self, manifest: Manifest, index: int) -> Flush | None:
         partition = manifest.partitions[index]
         after = partition.wal_id_last_compacted
-        if partition.sealed_at is None:
-            slots = (await self._wal.contiguous(index, after))[:_SLOTS_MAX]
-        else:
-            slots = list(range(after + 1, partition.sealed_at + 1))[:_SLOTS_MAX]
         try:
+            if partition.sealed_at is None:
+                slots = (await self._wal.contiguous(index, after, at_least=partition.wal_id_last_seen))[:_SLOTS_MAX]
+            else:
+                slots = list(range(after + 1, partition.sealed_at + 1))[:_SLOTS_MAX]
             read = await asyncio.gather(*(self._wal.read(index, slot) for slot in slots))
         except SlotVanished:
             return None  # compacted and collected by somebody else meanwhile; publishing would have failed

@@ -144,9 +144,10 @@ class Reader:
                     return PartitionView(index, partition, start.prefix, start.tail)
             async with limit:
                 asked = True
-                if partition.sealed_at is None:
-                    slots = await self._wal.contiguous(index, start.prefix.last)
                 try:
+                    if partition.sealed_at is None:
+                        last, seen = start.prefix.last, partition.wal_id_last_seen
+                        slots = await self._wal.contiguous(index, last, at_least=seen)
                     prefix, counting = await self._wal.read_prefix(index, start.prefix, slots)
                 except SlotVanished as error:
                     return error

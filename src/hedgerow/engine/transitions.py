@@ -41,6 +41,7 @@ class Moved(HedgerowError):
 def acquire(
     manifest: Manifest,
     noted: Mapping[int, Partition],
+    slots: Mapping[int, int],
     *,
     owner: int,
     owner_name: str,
@@ -50,8 +51,9 @@ def acquire(
 ) -> Manifest:
     """Take any number of partitions, each at its next epoch, in one step.
 
-    ``noted`` holds the partitions as they were when their next WAL slots were noted: the notes must not be older than
-    the epoch, or a fence could be aimed below what another owner has written and compacted meanwhile.
+    ``slots`` are their next free WAL slots, and ``noted`` the partitions as they were when those were looked up: the
+    notes must not be older than the epoch, or a fence could be aimed below what another owner has written and compacted
+    meanwhile.
     """
     if manifest.authority != authority:
         raise InvalidInput(
@@ -68,7 +70,7 @@ def acquire(
             owner=owner,
             owner_name=owner_name,
             sealed_at=None,
-            wal_id_last_seen=max(partition.wal_id_last_seen, partition.sealed_at or 0),
+            wal_id_last_seen=max(partition.wal_id_last_seen, slots[index] - 1),
             max_parallel_writes=max(partition.max_parallel_writes, max_parallel_writes),
         )
         for index, partition in noted.items()

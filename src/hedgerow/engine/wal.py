@@ -106,8 +106,11 @@ class Wal:
         self._columns = columns
         self._empty = sst_schema(columns).empty_table()
 
-    async def contiguous(self, partition: int, after: int) -> list[int]:
-        """The slots right above ``after`` without a gap, by one listing."""
+    async def contiguous(self, partition: int, after: int, *, at_least: int = 0) -> list[int]:
+        """The slots right above ``after`` without a gap, by one listing.
+
+        ``SlotVanished`` where they end below ``at_least``: a manifest has seen that slot, so it was there.
+        """
         lines = await with_retries(
             lambda: self._store.list(wal_folder(partition), after=wal_path(partition, after)),
             self._environment,
@@ -121,6 +124,9 @@ class Wal:
             if parsed[1] != after + len(slots) + 1:
                 break
             slots.append(parsed[1])
+        missing = after + len(slots) + 1
+        if missing <= at_least:
+            raise SlotVanished(f"{self._store.url}/{wal_path(partition, missing)} is missing.")
         return slots
 
     async def read(self, partition: int, wal_id: int) -> Slot:

@@ -326,8 +326,6 @@ class Writer:
             with self._lock:
                 wanted = [self._open_partition(index) for index in indexes]
             await self._acquire([owned for owned in wanted if owned.held is None])
-        for owned in wanted:
-            self._send_due(owned)
 
     async def _acquire(self, wanted: Sequence[_Owned]) -> None:
         if not wanted:

@@ -285,20 +285,27 @@ class TwoPhaseStore:
     async def _finish(self, record: Record, *, look: bool = True) -> _Fate:
         """Bring a pending record to its end. Anybody may, at any time, also long after others did."""
         destination, source = record.destination, record.source
+        copied = False
         if not (look and await self._there(destination)):
             try:
                 await self._plain.copy(source, destination)
+                copied = True
             except ObjectNotFound:
                 if not await self._there(destination):
                     return await self._void(record)
         if await self._records.mark(destination, source, "pending", "committed"):
             await self._plain.delete([source])
-        return _Fate.DONE
+            return _Fate.DONE
+        return _Fate.DONE if copied else await self._outcome(record)
 
     async def _void(self, record: Record) -> _Fate:
         """Its source is gone and no copy stands: either none was ever made, or it was made and deleted since."""
         if await self._records.delete(record.destination, record.source, "pending"):
             return _Fate.VOID
+        return await self._outcome(record)
+
+    async def _outcome(self, record: Record) -> _Fate:
+        """Of a record that others took further. The object that stands there may be the next one of that name."""
         current = await self._records.get(record.destination)
         return _Fate.DONE if current is not None and current.source == record.source else _Fate.GONE
 
