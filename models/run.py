@@ -110,9 +110,7 @@ CHECKS: tuple[Check, ...] = (
     holds("two-slots-sliding", "more rows than slots in flight", TWO, "ROWS=3", "SLOTS=16", quick=False),
     holds("four-writers", "one more writer", "WRITERS=4", "ROWS=1", "SLOTS=12", quick=False),
     holds("lost-responses", "any create may succeed unheard", "LOST_RESPONSES", "SLOTS=11", quick=False),
-    holds(
-        "lost-responses-two", "the same, two slots in flight", "LOST_RESPONSES", TWO, "SLOTS=13", quick=False
-    ),
+    holds("lost-responses-two", "the same, two slots in flight", "LOST_RESPONSES", TWO, "SLOTS=13", quick=False),
     holds("lowering", "writer 2 lowers two slots to one", "LOWER_PARALLEL", TWO, "SLOTS=14", quick=False),
     holds(
         "two-compactors",
@@ -151,7 +149,14 @@ CHECKS: tuple[Check, ...] = (
     spare("note-after-claim", "the open slot noted after the claim", "NOTE_AFTER_CLAIM", quick=False),
     spare("ignore-nothing", "no row is ever ignored", "IGNORE_NOTHING", TWO, "SLOTS=12", quick=False),
     spare("cut-runs", "the replay point may cut a run of fences", "CUT_RUNS", TWO, "SLOTS=12", quick=False),
-    spare("scattered-fences", "a walk goes on counting after a step over", "SCATTERED_FENCES", TWO, "SLOTS=12", quick=False),
+    spare(
+        "scattered-fences",
+        "a walk goes on counting after a step over",
+        "SCATTERED_FENCES",
+        TWO,
+        "SLOTS=12",
+        quick=False,
+    ),
     spare(
         "all-spare",
         "all four at once",
@@ -173,7 +178,11 @@ CHECKS: tuple[Check, ...] = (
         by=("durable", "fenced"),
     ),
     breaks(
-        "collect-fences", "fences are collected like rows", "COLLECT_FENCES", "SLOTS=8", by=("durable", "fenced")
+        "collect-fences",
+        "fences are collected like rows",
+        "COLLECT_FENCES",
+        "SLOTS=8",
+        by=("durable", "fenced"),
     ),
     breaks(
         "collect-fences-look-at-epoch",
@@ -213,7 +222,14 @@ CHECKS: tuple[Check, ...] = (
         "SLOTS=8",
         by=("no_gap", "durable"),
     ),
-    breaks("one-fence-for-two", "one fence, two slots in flight", "ONE_FENCE_FOR_K2", TWO, "SLOTS=8", by=("fenced",)),
+    breaks(
+        "one-fence-for-two",
+        "one fence, two slots in flight",
+        "ONE_FENCE_FOR_K2",
+        TWO,
+        "SLOTS=8",
+        by=("fenced",),
+    ),
     breaks(
         "one-write-too-many",
         "an unanswered create no longer counts as in flight",
@@ -451,7 +467,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         describe(CHECKS)
         return 0
     if missing := missing_tools():
-        print(f"Not installed: {', '.join(missing)}. On Debian or Ubuntu: apt-get install spin gcc", file=sys.stderr)
+        print(
+            f"Not installed: {', '.join(missing)}. On Debian or Ubuntu: apt-get install spin gcc",
+            file=sys.stderr,
+        )
         return 3
     if options.trace:
         return 0 if trace(known[options.trace]) else 1

@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from needs import missing  # noqa: E402
+from needs import missing
 
 
 def pytest_configure(config: pytest.Config) -> None:

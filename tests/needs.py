@@ -6,6 +6,7 @@ import functools
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 NEEDS = {
     "npm": "npm is not installed, so Azure's storage emulator (azurite) cannot be: install Node.js",
@@ -28,7 +29,7 @@ def _present(what: str) -> bool:
         return shutil.which("spin") is not None and shutil.which("gcc") is not None
     if what == "root":
         return os.geteuid() == 0
-    java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
+    java = str(Path(os.environ["JAVA_HOME"]) / "bin" / "java") if "JAVA_HOME" in os.environ else "java"
     try:
         shown = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except OSError:

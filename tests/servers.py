@@ -28,7 +28,11 @@ def s3_server() -> Iterator[dict[str, Any]]:
         host, port = server.get_host_and_port()
         endpoint = f"http://{host}:{port}"
         client = boto3.client(
-            "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
+            "s3",
+            endpoint_url=endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
         )
         client.create_bucket(Bucket="bucket")
         yield {

@@ -141,7 +141,12 @@ class Fenced(HedgerowError):
     """
 
     def __init__(
-        self, message: str, *, partition: int | None = None, epoch: int | None = None, current_epoch: int | None = None
+        self,
+        message: str,
+        *,
+        partition: int | None = None,
+        epoch: int | None = None,
+        current_epoch: int | None = None,
     ) -> None:
         super().__init__(message)
         self.partition = partition

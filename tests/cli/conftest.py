@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+import hedgerow as hg
 from hedgerow.cli.main import app
 
 HEDGEROW = str(Path(sys.executable).parent / "hedgerow")
@@ -49,9 +52,7 @@ def start(tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
 
     def start(*arguments: object) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
-        return subprocess.Popen(
-            [HEDGEROW, *map(str, arguments)], cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=pipe
-        )
+        return subprocess.Popen([HEDGEROW, *map(str, arguments)], cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=pipe)
 
     return start
 
@@ -63,24 +64,28 @@ def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
 
     def invoke(*arguments: object, stdin: str | bytes | None = None, code: int = 0) -> Any:
         result = CliRunner().invoke(app, [str(one) for one in arguments], input=stdin, prog_name="hedgerow")
-        assert result.exit_code == code, (
-            f"exit code {result.exit_code}\n{result.output}\n{result.exception!r}"
-        )
+        assert result.exit_code == code, f"exit code {result.exit_code}\n{result.output}\n{result.exception!r}"
         return result
 
     return invoke
 
 
 @pytest.fixture
-def orders(invoke: Invoke) -> str:
+def orders(tmp_path: Path) -> str:
     """A table with three orders."""
-    columns = ("order_id:int64", "status:string", "amount:decimal(10,2)")
-    invoke("create", "orders", *flags("--column", columns), "--key", "order_id", "--partitions", 2)
-    rows = [f'{{"order_id": {number}, "status": "new", "amount": "{number}.50"}}' for number in (1, 2, 3)]
-    invoke("put", "orders", *rows)
-    return "orders"
+    return orders_in(tmp_path / "orders")
 
 
-def flags(name: str, values: Sequence[str]) -> list[str]:
-    """The same option several times."""
-    return [one for value in values for one in (name, value)]
+@pytest.fixture(scope="session")
+def shared_orders(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same, for tests that change nothing in it."""
+    return orders_in(tmp_path_factory.mktemp("shared") / "orders")
+
+
+def orders_in(folder: Path) -> str:
+    amount = pa.decimal128(10, 2)
+    schema = pa.schema([("order_id", pa.int64()), ("status", pa.string()), ("amount", amount)])
+    with hg.create(folder, schema=schema, key="order_id", partitions=2) as table, table.writer() as writer:
+        amounts = pa.array([Decimal("1.50"), Decimal("2.50"), Decimal("3.50")], amount)
+        writer.write(pa.table({"order_id": [1, 2, 3], "status": ["new"] * 3, "amount": amounts}))
+    return str(folder)

@@ -27,6 +27,16 @@ def said(result: Any) -> str:
     return text
 
 
+def placed(arguments: list[str], url: str) -> list[str]:
+    """The table's place in the place of its name."""
+    return [url if text == "orders" else text for text in arguments]
+
+
+def unchanged(url: str) -> bool:
+    with hg.open(url) as table:
+        return table.to_arrow().num_rows == 3
+
+
 USAGE = [
     (["gte", "orders", "1"], "No such command 'gte'. Did you mean 'get'? Try 'hedgerow --help'."),
     (["get"], "Missing argument 'URL'"),
@@ -41,12 +51,12 @@ USAGE = [
 
 
 @pytest.mark.parametrize(("arguments", "phrase"), USAGE)
-def test_usage(invoke: Any, orders: str, arguments: list[str], phrase: str) -> None:
-    assert phrase in said(invoke(*arguments, code=2))
+def test_usage(invoke: Any, shared_orders: str, arguments: list[str], phrase: str) -> None:
+    assert phrase in said(invoke(*placed(arguments, shared_orders), code=2))
 
 
-def test_a_secret_in_a_malformed_option_is_not_printed(invoke: Any, orders: str) -> None:
-    assert "hunter2" not in said(invoke("get", orders, "1", "--option", "hunter2", code=2))
+def test_a_secret_in_a_malformed_option_is_not_printed(invoke: Any, shared_orders: str) -> None:
+    assert "hunter2" not in said(invoke("get", shared_orders, "1", "--option", "hunter2", code=2))
 
 
 ROWS = [
@@ -70,15 +80,15 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("row", "phrase"), ROWS)
-def test_rows(invoke: Any, orders: str, row: str, phrase: str) -> None:
-    assert phrase in said(invoke("put", orders, row, code=2))
-    assert invoke("scan", orders, "--json").stdout.count("\n") == 3
+def test_rows(invoke: Any, shared_orders: str, row: str, phrase: str) -> None:
+    assert phrase in said(invoke("put", shared_orders, row, code=2))
+    assert invoke("scan", shared_orders, "--json").stdout.count("\n") == 3
 
 
-def test_a_line_of_standard_input_is_named(invoke: Any, orders: str) -> None:
+def test_a_line_of_standard_input_is_named(invoke: Any, shared_orders: str) -> None:
     text = '{"order_id": 7}\n\n{"order_id": 8}\n{"order_id": 9, "amount": "x"}\n{"order_id": 10}'
-    assert "line 4: the column 'amount'" in said(invoke("put", orders, "-", stdin=text, code=2))
-    assert "line 1: '\ufffd' is not JSON" in said(invoke("put", orders, "-", stdin=b"\xff\n", code=2))
+    assert "line 4: the column 'amount'" in said(invoke("put", shared_orders, "-", stdin=text, code=2))
+    assert "line 1: '\ufffd' is not JSON" in said(invoke("put", shared_orders, "-", stdin=b"\xff\n", code=2))
 
 
 def test_nothing_on_standard_input_is_no_rows(invoke: Any, orders: str) -> None:
@@ -98,8 +108,8 @@ KEYS = [
 
 
 @pytest.mark.parametrize(("arguments", "phrase"), KEYS)
-def test_keys(invoke: Any, orders: str, arguments: list[str], phrase: str) -> None:
-    assert phrase in said(invoke(*arguments, code=2))
+def test_keys(invoke: Any, shared_orders: str, arguments: list[str], phrase: str) -> None:
+    assert phrase in said(invoke(*placed(arguments, shared_orders), code=2))
 
 
 CREATE = [
@@ -124,9 +134,7 @@ def test_creating(invoke: Any, tmp_path: Path, arguments: list[str], phrase: str
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize(
-    "url", ["", "ftp://host/x", "s3://", "s3://bucket", "file://host/x", "file:///x?y=1"]
-)
+@pytest.mark.parametrize("url", ["", "ftp://host/x", "s3://", "s3://bucket", "file://host/x", "file:///x?y=1"])
 def test_addresses(invoke: Any, url: str) -> None:
     said(invoke("inspect", url, code=2))
 
@@ -135,8 +143,8 @@ def test_a_password_in_an_address_is_not_printed(invoke: Any) -> None:
     assert "hunter2" not in said(invoke("inspect", "s3://me:hunter2@bucket/orders", code=2))
 
 
-def test_tables_that_are_there_and_that_are_not(invoke: Any, orders: str) -> None:
-    said(invoke("create", orders, code=3))
+def test_tables_that_are_there_and_that_are_not(invoke: Any, shared_orders: str) -> None:
+    said(invoke("create", shared_orders, code=3))
     for arguments in (
         ["get", "nowhere", "1"],
         ["scan", "nowhere"],
@@ -149,6 +157,13 @@ def test_tables_that_are_there_and_that_are_not(invoke: Any, orders: str) -> Non
 # --- files --------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    write_files(folder)
+    return folder
+
+
 def write_files(folder: Path) -> None:
     (folder / "empty.csv").write_text("")
     (folder / "empty.jsonl").write_text("")
@@ -157,9 +172,7 @@ def write_files(folder: Path) -> None:
     (folder / "noise.arrow").write_bytes(b"noise" * 100)
     (folder / "old.feather").write_bytes(b"FEA1" + bytes(100))
     (folder / "noise.csv.gz").write_bytes(b"noise" * 100)
-    (folder / "cut.csv.gz").write_bytes(
-        gzip.compress(b"order_id\n" + os.urandom(5_000).hex().encode())[:-600]
-    )
+    (folder / "cut.csv.gz").write_bytes(gzip.compress(b"order_id\n" + os.urandom(5_000).hex().encode())[:-600])
     (folder / "rows.xlsx").write_text("order_id\n1\n")
     (folder / "noending").write_text("order_id\n1\n")
     (folder / "folder.csv").mkdir()
@@ -211,23 +224,23 @@ FILES = [
 
 
 @pytest.mark.parametrize(("name", "phrase"), FILES)
-def test_files(invoke: Any, orders: str, tmp_path: Path, name: str, phrase: str) -> None:
-    write_files(tmp_path)
-    assert phrase in said(invoke("load", orders, name, code=2))
-    assert invoke("scan", orders, "--json").stdout.count("\n") == 3
+def test_files(
+    invoke: Any, shared_orders: str, files: Path, monkeypatch: pytest.MonkeyPatch, name: str, phrase: str
+) -> None:
+    monkeypatch.chdir(files)
+    assert phrase in said(invoke("load", shared_orders, name, code=2))
+    assert invoke("scan", shared_orders, "--json").stdout.count("\n") == 3
 
 
-def test_a_bad_file_is_found_before_a_good_one_is_loaded(invoke: Any, orders: str, tmp_path: Path) -> None:
+def test_a_bad_file_is_found_before_a_good_one_is_loaded(invoke: Any, shared_orders: str, tmp_path: Path) -> None:
     write_files(tmp_path)
     (tmp_path / "good.csv").write_text("order_id\n100\n")
     for bad in ("other.parquet", "other.csv", "text.parquet", "nowhere.csv"):
-        said(invoke("load", orders, "good.csv", bad, code=2))
-    assert invoke("scan", orders, "--json").stdout.count("\n") == 3
+        said(invoke("load", shared_orders, "good.csv", bad, code=2))
+    assert invoke("scan", shared_orders, "--json").stdout.count("\n") == 3
 
 
-def test_an_error_in_the_middle_says_what_became_of_the_rows_before(
-    invoke: Any, orders: str, tmp_path: Path
-) -> None:
+def test_an_error_in_the_middle_says_what_became_of_the_rows_before(invoke: Any, orders: str, tmp_path: Path) -> None:
     lines = [f'{{"order_id": {number}}}' for number in range(10)] + ["oops", ""]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines))
     line = said(invoke("load", orders, "rows.jsonl", "--batch-rows", 4, code=2))
@@ -243,11 +256,9 @@ def test_columns_of_a_file_that_has_none(invoke: Any, tmp_path: Path, name: str)
     assert not (tmp_path / "new").exists()
 
 
-def test_a_key_without_create(invoke: Any, orders: str, tmp_path: Path) -> None:
+def test_a_key_without_create(invoke: Any, shared_orders: str, tmp_path: Path) -> None:
     write_files(tmp_path)
-    assert "--key belongs to --create" in said(
-        invoke("load", orders, "word.csv", "--key", "order_id", code=2)
-    )
+    assert "--key belongs to --create" in said(invoke("load", shared_orders, "word.csv", "--key", "order_id", code=2))
 
 
 # --- every error of the library -----------------------------------------------------------------------------
@@ -298,7 +309,7 @@ def test_the_real_command_shows_no_traceback(run: Any) -> None:
 
 
 def test_a_damaged_object_is_named(invoke: Any, orders: str, tmp_path: Path) -> None:
-    stored = [path for path in (tmp_path / orders).rglob("*.sst") if path.parent.name == "wal"]
+    stored = [path for path in Path(orders).rglob("*.sst") if path.parent.name == "wal"]
     assert stored
     for path in stored:
         data = bytearray(path.read_bytes())

@@ -31,7 +31,7 @@ KEY_TYPES = [
     ("timestamp[ms]", '"2025-03-31T12:00:00.5"', "2025-03-31T12:00:00.500000", [], "2025-03-31T12:00:00.500000"),
     ("timestamp[ns]", '"2025-03-31T12:00:00.123456"', "2025-03-31T12:00:00.123456", [], "2025-03-31T12:00:00.123456"),
     ("timestamptz", '"2025-03-31T12:00:00Z"', "2025-03-31T14:00:00+02:00", [], "2025-03-31T12:00:00Z"),
-    ("timestamp[us, tz=Europe/Berlin]", '"2025-03-31T12:00:00Z"', "2025-03-31T12:00:00Z", [], "2025-03-31T14:00:00+02:00"),
+    ("timestamp[us, tz=Europe/Berlin]", '"2025-03-31T12:00:00Z"', "2025-03-31T12:00:00Z", [], "2025-03-31T12:00:00Z"),
     ("duration", '"PT1.5S"', "PT1.5S", [], "PT1.5S"),
     ("decimal(10,2)", "-12.5", "-12.50", [], "-12.50"),
     ("decimal(50,3)", '"1.125"', "1.125", [], "1.125"),
@@ -86,13 +86,12 @@ BAD_KEYS = [
 
 
 @pytest.mark.parametrize(("type_name", "typed", "options", "phrase"), BAD_KEYS)
-def test_text_that_is_no_key(
-    invoke: Any, type_name: str, typed: str, options: list[str], phrase: str
-) -> None:
+def test_text_that_is_no_key(invoke: Any, type_name: str, typed: str, options: list[str], phrase: str) -> None:
     invoke("create", "table", "--column", f"k:{type_name}", "--key", "k", "--partitions", 1)
     failed = invoke("get", "table", typed, *options, code=2)
     assert phrase in failed.stderr
-    assert f"The key column 'k' is of type {type_name[:4]}" in failed.stderr
+    assert "The key column 'k' is of type " in failed.stderr
+    assert repr(typed) in failed.stderr
     assert failed.stderr.count("\n") == 1
 
 

@@ -31,13 +31,9 @@ def plain_rows() -> pa.Table:
         {
             "region": pa.array(["de" if number % 2 else "f,r" for number in numbers]),
             "order_id": pa.array(numbers, pa.int64()),
-            "amount": pa.array(
-                [decimal.Decimal(number).scaleb(-2) for number in numbers], pa.decimal128(10, 2)
-            ),
+            "amount": pa.array([decimal.Decimal(number).scaleb(-2) for number in numbers], pa.decimal128(10, 2)),
             "day": pa.array([dt.date(2025, 1, 1) + dt.timedelta(days=number % 300) for number in numbers]),
-            "at": pa.array(
-                [NOON + dt.timedelta(seconds=number) for number in numbers], pa.timestamp("us", "UTC")
-            ),
+            "at": pa.array([NOON + dt.timedelta(seconds=number) for number in numbers], pa.timestamp("us", "UTC")),
             "note": pa.array([None if number % 3 else f'say "{number}"\nor ü' for number in numbers]),
             "paid": pa.array([number % 2 == 0 for number in numbers]),
             "weight": pa.array([number / 7 for number in numbers]),
@@ -219,9 +215,7 @@ def test_json_lines_take_the_columns_of_all_lines(invoke: Any, tmp_path: Path) -
         '{"id": 1}\n\n{"id": 2, "value": 1.5, "when": "2025-03-31"}\n{"id": 3, "value": 2}'
     )
     invoke("load", "table", "rows.jsonl", "--create", "--key", "id")
-    assert stored(tmp_path).schema == pa.schema(
-        [("id", pa.int64()), ("value", pa.float64()), ("when", pa.string())]
-    )
+    assert stored(tmp_path).schema == pa.schema([("id", pa.int64()), ("value", pa.float64()), ("when", pa.string())])
     (tmp_path / "mixed.jsonl").write_text('{"id": 1}\n{"id": "one"}\n')
     failed = invoke("load", "mixed", "mixed.jsonl", "--create", "--key", "id", code=2)
     assert "The column 'id' holds values of several kinds" in failed.stderr

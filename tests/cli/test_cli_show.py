@@ -40,9 +40,7 @@ def test_a_long_value_is_whole_in_a_file(capsys: pytest.CaptureFixture[str]) -> 
     assert "x" * 500 + "  1" in capsys.readouterr().out
 
 
-def test_a_long_value_is_cut_on_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_value_is_cut_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     batch = pa.record_batch({"name": ["x" * 500], "n": [1]})
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     table = RowTable(batch.schema)

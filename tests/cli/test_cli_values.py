@@ -39,15 +39,11 @@ COLUMNS: list[tuple[pa.DataType, some.SearchStrategy[Any]]] = [
         some.integers(-(10**20) + 1, 10**20 - 1).map(lambda one: decimal.Decimal(one).scaleb(-4)),
     ),
 ]
-COLUMNS += [
-    (pa.list_(dtype), some.lists(some.none() | values, max_size=3)) for dtype, values in COLUMNS[6:10]
-]
+COLUMNS += [(pa.list_(dtype), some.lists(some.none() | values, max_size=3)) for dtype, values in COLUMNS[6:10]]
 
 
 @pytest.mark.parametrize(("dtype", "values"), COLUMNS, ids=[str(dtype) for dtype, _ in COLUMNS])
-def test_a_row_that_is_printed_can_be_read_again(
-    dtype: pa.DataType, values: some.SearchStrategy[Any]
-) -> None:
+def test_a_row_that_is_printed_can_be_read_again(dtype: pa.DataType, values: some.SearchStrategy[Any]) -> None:
     schema = pa.schema([("value", dtype)])
     parser = RowParser(schema, ())
 

@@ -13,7 +13,9 @@ from typing import Any
 from hedgerow.objects import FileStore, ObjectMeta
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["hedgerow.table.aio", "hedgerow.engine.compactor", "hedgerow.engine.collector", "processes"])
+CONTEXT.set_forkserver_preload(
+    ["hedgerow.table.aio", "hedgerow.engine.compactor", "hedgerow.engine.collector", "processes"]
+)
 
 
 class DoomedStore:

@@ -28,9 +28,7 @@ async def write_rounds(told: Any, root: str, die_at: int) -> None:
     for round_number in (b"1", b"2"):
         for key in KEYS:
             done = await writer.put(key, round_number)
-            done.add_done_callback(
-                lambda f, k=key, r=round_number: f.exception() or told.send(("acknowledged", k, r))
-            )
+            done.add_done_callback(lambda f, k=key, r=round_number: f.exception() or told.send(("acknowledged", k, r)))
         await writer.flush()
         assert await writer.get(KEYS[0]) == round_number
     await writer.close()

@@ -22,7 +22,15 @@ from hedgerow.engine.manifest import (
     TableLayout,
     key_limit,
 )
-from hedgerow.errors import Conflict, Corrupt, Fenced, InvalidInput, TableExists, TableNotFound, UnsupportedFormat
+from hedgerow.errors import (
+    Conflict,
+    Corrupt,
+    Fenced,
+    InvalidInput,
+    TableExists,
+    TableNotFound,
+    UnsupportedFormat,
+)
 from hedgerow.objects import Entry, MemoryStore
 from hedgerow.objects.log import decode_entry
 
@@ -64,7 +72,13 @@ partitions = st.builds(
     ssts=st.lists(ssts, max_size=6, unique_by=lambda sst: sst.id).map(codec.in_order),
 )
 snapshots = st.lists(
-    st.builds(Snapshot, id=st.binary(min_size=16, max_size=16), manifest_id=numbers, expire_ms=numbers, name=st.text(max_size=5)),
+    st.builds(
+        Snapshot,
+        id=st.binary(min_size=16, max_size=16),
+        manifest_id=numbers,
+        expire_ms=numbers,
+        name=st.text(max_size=5),
+    ),
     max_size=4,
     unique_by=lambda pin: pin.id,
 ).map(tuple)
@@ -99,7 +113,9 @@ def test_a_whole_manifest_comes_back_as_it_was(manifest: Manifest) -> None:
 
 @given(manifests, manifests, st.lists(st.integers(0, 2), unique=True, max_size=3))
 @settings(max_examples=150)
-def test_a_change_applied_to_the_one_before_gives_the_one_after(before: Manifest, other: Manifest, which: list[int]) -> None:
+def test_a_change_applied_to_the_one_before_gives_the_one_after(
+    before: Manifest, other: Manifest, which: list[int]
+) -> None:
     parts = tuple(other.partitions[i] if i in which else before.partitions[i] for i in range(3))
     after = replace(
         other,
@@ -160,7 +176,11 @@ def test_a_hundred_thousand_files_and_a_thousand_snapshots_fit_in_a_hundred_byte
         )  # fmt: skip
 
     parts = tuple(
-        Partition(writer_epoch=3, owner=rng.getrandbits(64), ssts=codec.in_order([sst() for _ in range(100_000 // 64)]))
+        Partition(
+            writer_epoch=3,
+            owner=rng.getrandbits(64),
+            ssts=codec.in_order([sst() for _ in range(100_000 // 64)]),
+        )
         for _ in range(64)
     )
     pins = tuple(Snapshot(rng.randbytes(16), rng.randrange(10**6), rng.randrange(10**13), "job") for _ in range(1_000))
@@ -188,8 +208,14 @@ def fresh(count: int = 2) -> Manifest:
 def acquired(manifest: Manifest, owner: int = 5, k: int = 1, **changes: Any) -> Manifest:
     noted = dict(enumerate(manifest.partitions))
     pin = Snapshot(bytes([owner]) * 16, 0)
-    arguments: dict[str, Any] = {"owner": owner, "owner_name": "me", "max_parallel_writes": k, "pin": pin, **changes}
-    return transitions.acquire(manifest, noted, {index: 1 for index in noted}, **arguments)
+    arguments: dict[str, Any] = {
+        "owner": owner,
+        "owner_name": "me",
+        "max_parallel_writes": k,
+        "pin": pin,
+        **changes,
+    }
+    return transitions.acquire(manifest, noted, dict.fromkeys(noted, 1), **arguments)
 
 
 def test_acquiring_mints_the_next_epoch_for_all_partitions_in_one_step_and_pins() -> None:
@@ -204,7 +230,9 @@ def test_acquiring_on_old_notes_is_refused() -> None:
     manifest = fresh()
     noted = {0: replace(manifest.partitions[0], wal_id_last_compacted=3)}
     with pytest.raises(transitions.Moved):
-        transitions.acquire(manifest, noted, {0: 1}, owner=5, owner_name="", max_parallel_writes=1, pin=Snapshot(bytes(16), 0))
+        transitions.acquire(
+            manifest, noted, {0: 1}, owner=5, owner_name="", max_parallel_writes=1, pin=Snapshot(bytes(16), 0)
+        )
 
 
 def test_a_table_of_a_cluster_mints_nothing_here() -> None:
@@ -224,7 +252,11 @@ def test_parallel_writes_are_raised_by_acquiring_and_lowered_only_by_the_owner()
 def test_only_the_owner_seals_and_sealing_ends_its_pin() -> None:
     held = acquired(fresh())
     sealed = transitions.seal(held, {0: (1, 9)}, 5, bytes([5]) * 16)
-    assert (sealed.partitions[0].sealed_at, sealed.partitions[0].owner, sealed.partitions[0].wal_id_last_seen) == (9, 0, 9)
+    assert (
+        sealed.partitions[0].sealed_at,
+        sealed.partitions[0].owner,
+        sealed.partitions[0].wal_id_last_seen,
+    ) == (9, 0, 9)
     assert sealed.snapshots == ()
     assert sealed.partitions[0].writer_epoch == 1, "an epoch never falls"
     for epoch, owner in ((1, 6), (2, 5), (0, 5)):

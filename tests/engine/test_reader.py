@@ -22,7 +22,7 @@ from hedgerow.sst import Run, SstMeta, sst_schema
 from hedgerow.table.aio import AsyncTable
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "simulation"))
-from safeguards import SWITCHES  # noqa: E402
+from safeguards import SWITCHES
 
 
 async def written(store: Any, rows: dict[bytes, bytes], *, close: bool = True, **settings: Any) -> Any:
@@ -167,7 +167,9 @@ def test_a_scan_that_loses_a_file_fails_and_never_goes_on_with_another_manifest(
         await make_core(store, schema=schema, key="id")
         table = await open_table_on(store)
         async with table.writer() as writer:
-            await writer.write(pa.table({"id": range(40_000), "text": [f"{i:040d}" for i in range(40_000)]}, schema=schema))
+            await writer.write(
+                pa.table({"id": range(40_000), "text": [f"{i:040d}" for i in range(40_000)]}, schema=schema)
+            )
         await compact(store)
         reader = await open_table_on(store, cache_bytes=0)
         batches = reader.scan()
@@ -199,7 +201,7 @@ def test_a_get_that_misses_costs_two_ranged_reads_per_file_and_one_where_the_fil
         assert (await reader.get(40_000))["id"] == 40_000
         assert watched.asked == {"get_range": 2}
         watched.asked.clear()
-        absent = [i for i in range(1, 2_001, 2)]
+        absent = list(range(1, 2_001, 2))
         before = len(watched.ranges)
         for i in absent:
             assert await reader.get(i) is None
@@ -258,9 +260,15 @@ def data(epoch: int, attached: int = 0) -> SstMeta:
         ([fence(1), data(1), data(1)], [False, True, True]),
         ([fence(1), data(1), fence(2), data(1), data(2)], [False, True, False, False, True]),
         # With two in flight, one fence stops nobody yet; two in a row do.
-        ([fence(2, 2), data(1), fence(2, 2), fence(2, 2), data(1), data(2)], [False, True, False, False, False, True]),
+        (
+            [fence(2, 2), data(1), fence(2, 2), fence(2, 2), data(1), data(2)],
+            [False, True, False, False, False, True],
+        ),
         # Another's fence in between breaks the run.
-        ([fence(2, 2), fence(3, 2), fence(2, 2), data(1), fence(3, 2), fence(3, 2), data(2)], [False] * 3 + [True] + [False] * 3),
+        (
+            [fence(2, 2), fence(3, 2), fence(2, 2), data(1), fence(3, 2), fence(3, 2), data(2)],
+            [False] * 3 + [True] + [False] * 3,
+        ),
         # A fence of a lower epoch above a completed run takes nothing back.
         ([fence(5), fence(2), data(4), data(5)], [False, False, False, True]),
     ],

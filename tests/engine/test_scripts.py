@@ -22,7 +22,14 @@ def test_a_script_that_claims_too_much_fails_and_names_the_line() -> None:
         run_script(text)
 
 
-@pytest.mark.parametrize("change", [("slot 4  writer 2", "slot 5  writer 2"), ("at epoch 2", "at epoch 3"), ("reader a=1 b=1", "reader a=1")])
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("slot 4  writer 2", "slot 5  writer 2"),
+        ("at epoch 2", "at epoch 3"),
+        ("reader a=1 b=1", "reader a=1"),
+    ],
+)
 def test_every_kind_of_step_can_fail(change: tuple[str, str]) -> None:
     with pytest.raises(ScriptError):
         run_script(SCRIPTS[0].read_text().replace(*change))

@@ -66,7 +66,13 @@ class Watched:
 
 
 async def make_core(store: Any, **arguments: Any) -> TableCore:
-    settings: dict[str, Any] = {"schema": None, "key": None, "partitions": 1, "options": None, "cache_bytes": 1 << 24}
+    settings: dict[str, Any] = {
+        "schema": None,
+        "key": None,
+        "partitions": 1,
+        "options": None,
+        "cache_bytes": 1 << 24,
+    }
     return await create_table(store, **{**settings, **arguments}, policy=POLICY)
 
 

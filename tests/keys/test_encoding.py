@@ -134,11 +134,17 @@ BYTES = st.one_of(st.binary(max_size=12), st.lists(st.sampled_from([0, 1, 2, 254
 UNITS = ("s", "ms", "us", "ns")
 
 FIXED_KEY_TYPES = [
-    *map(integer, [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]),
+    *map(
+        integer,
+        [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()],
+    ),
     *map(floating, [pa.float16(), pa.float32(), pa.float64()]),
     *map(decimals, [pa.decimal32(9, 2), pa.decimal64(18, 18), pa.decimal128(38, 0), pa.decimal256(76, 76)]),
     *map(decimals, [pa.decimal32(1, -3), pa.decimal128(38, -5), pa.decimal256(76, -7), pa.decimal128(3, 8)]),
-    *map(temporal, [pa.date32(), pa.date64(), *(pa.time32(u) for u in UNITS[:2]), *(pa.time64(u) for u in UNITS[2:])]),
+    *map(
+        temporal,
+        [pa.date32(), pa.date64(), *(pa.time32(u) for u in UNITS[:2]), *(pa.time64(u) for u in UNITS[2:])],
+    ),
     *map(temporal, [pa.timestamp(u) for u in UNITS]),
     *map(temporal, [pa.timestamp(u, zone) for u, zone in zip(UNITS, ("UTC", "Europe/Berlin") * 2, strict=True)]),
     *map(temporal, [pa.duration(u) for u in UNITS]),
@@ -152,7 +158,9 @@ KEY_TYPES = st.one_of(
     st.sampled_from(FIXED_KEY_TYPES),
     st.sampled_from([kind for kind in FIXED_KEY_TYPES if kind.dtype in (pa.string(), pa.binary())]),
     st.builds(
-        lambda precision, scale: decimals(pa.decimal128(precision, scale)), st.integers(1, 38), st.integers(-10, 38)
+        lambda precision, scale: decimals(pa.decimal128(precision, scale)),
+        st.integers(1, 38),
+        st.integers(-10, 38),
     ),
     st.integers(1, 20).map(lambda n: same(pa.binary(n), st.binary(min_size=n, max_size=n))),
 )
@@ -261,7 +269,9 @@ def test_any_nan_finds_the_row_that_any_other_nan_wrote() -> None:
 
 @many
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=2, max_size=6))
-def test_text_that_holds_nul_characters_does_not_run_into_the_next_column(pairs: list[tuple[str, str]]) -> None:
+def test_text_that_holds_nul_characters_does_not_run_into_the_next_column(
+    pairs: list[tuple[str, str]],
+) -> None:
     encoder = KeyEncoder([("a", pa.string()), ("b", pa.string())])
     assert sorted(pairs) == [encoder.decode(data) for data in sorted(encoder.encode(pair) for pair in pairs)]
 
@@ -376,7 +386,9 @@ def test_a_composite_key_can_be_read_back_from_its_bytes(drawn: Keys) -> None:
 
 @many
 @given(st.lists(KEY_TYPES, min_size=1, max_size=3), st.binary(max_size=40), st.data())
-def test_bytes_that_are_no_key_are_refused_and_never_crash(kinds: list[KeyType], noise: bytes, data: st.DataObject) -> None:
+def test_bytes_that_are_no_key_are_refused_and_never_crash(
+    kinds: list[KeyType], noise: bytes, data: st.DataObject
+) -> None:
     encoder = Keys(kinds, []).encoder
     whole = encoder.encode(Keys(kinds, [tuple(data.draw(kind.ranks) for kind in kinds)]).values[0])
     for damaged in (noise, whole[: len(noise)], whole + noise, noise + whole):
@@ -629,7 +641,9 @@ REFUSED: list[tuple[pa.DataType, Any, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("dtype", "value", "why"), REFUSED, ids=lambda v: str(v)[:30] if not isinstance(v, int) else str(v.bit_length())
+    ("dtype", "value", "why"),
+    REFUSED,
+    ids=lambda v: str(v)[:30] if not isinstance(v, int) else str(v.bit_length()),
 )
 def test_a_wrong_key_is_refused_and_the_message_names_its_column(dtype: pa.DataType, value: Any, why: str) -> None:
     with pytest.raises(InvalidInput) as single:

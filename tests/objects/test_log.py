@@ -264,7 +264,14 @@ def test_appends_are_linearizable_whatever_fails(block):
         history, results, world = simulate(lambda seed=seed: appending_world(seed))
         judge(history, results)
         happened.update(world.happened)
-    assert {"lost_response", "lands_later", "server_error", "false_conflict", "own_conflict", "landed"} <= set(happened)
+    assert {
+        "lost_response",
+        "lands_later",
+        "server_error",
+        "false_conflict",
+        "own_conflict",
+        "landed",
+    } <= set(happened)
 
 
 def test_the_simulation_replays_exactly():

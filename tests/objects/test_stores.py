@@ -10,11 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import azure_server, s3_server
 
 import hedgerow as hg
 from hedgerow.errors import InvalidInput, ObjectExists, ObjectNotFound, StoreUnavailable, Unauthorized
-from hedgerow.objects import Environment, FileStore, MemoryStore, ObjectStore, RemoteStore, open_store, self_test
+from hedgerow.objects import (
+    Environment,
+    FileStore,
+    MemoryStore,
+    ObjectStore,
+    RemoteStore,
+    open_store,
+    self_test,
+)
+from servers import azure_server, s3_server
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +106,9 @@ def test_what_is_not_there_is_said_to_be_missing(store: ObjectStore) -> None:
     run(scenario())
 
 
-def test_a_listing_is_complete_beyond_a_thousand_objects_and_starts_where_it_is_told(store: ObjectStore) -> None:
+def test_a_listing_is_complete_beyond_a_thousand_objects_and_starts_where_it_is_told(
+    store: ObjectStore,
+) -> None:
     async def scenario() -> None:
         names = [f"many/{i:05d}" for i in range(1_100)]
         limit = asyncio.Semaphore(32)
@@ -278,6 +288,11 @@ def test_a_permission_error_of_the_file_system_is_translated(tmp_path: Path, mon
 
 
 def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
-    options = {"endpoint": "http://127.0.0.1:9", "access_key_id": "x", "secret_access_key": "x", "region": "us-east-1"}
+    options = {
+        "endpoint": "http://127.0.0.1:9",
+        "access_key_id": "x",
+        "secret_access_key": "x",
+        "region": "us-east-1",
+    }
     with pytest.raises(StoreUnavailable):
         run(RemoteStore("s3://bucket/x", options, timeout_s=2).get("a"))

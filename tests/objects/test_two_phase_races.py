@@ -196,9 +196,7 @@ def test_of_many_creators_of_one_name_exactly_one_wins_whatever_fails(block):
         judge(world, history)
         values = {operation.value for operation in history.operations if operation.kind == "get"} - {None}
         winners = {
-            operation.value
-            for operation in history.operations
-            if operation.kind == "put" and operation.outcome == "ok"
+            operation.value for operation in history.operations if operation.kind == "put" and operation.outcome == "ok"
         }
         assert len(values) <= 1, values
         assert winners <= values, (winners, values)
@@ -214,9 +212,7 @@ def test_creates_reads_deletes_and_recoveries_are_linearizable_whatever_fails(bl
     seen: Counter = Counter()
     for seed in range(block * 50, block * 50 + 50):
         world, history = simulate(
-            lambda seed=seed: racing_world(
-                seed, clients=5, operations=14, paths=["a", "b", "c"], weights=weights
-            )
+            lambda seed=seed: racing_world(seed, clients=5, operations=14, paths=["a", "b", "c"], weights=weights)
         )
         judge(world, history)
         seen.update(tally(history))
@@ -264,7 +260,11 @@ def test_a_log_collects_its_entries_and_their_records_too():
     async def scenario():
         world = TwoPhaseWorld(random.Random(1), FaultPlan.none())
         log_world = await _append(world)
-        return log_world, sorted(world.records._records), [line.path for line in world.objects.page("", "", None)]
+        return (
+            log_world,
+            sorted(world.records._records),
+            [line.path for line in world.objects.page("", "", None)],
+        )
 
     numbers, records, objects = simulate(scenario)
     assert numbers == [9, 10]

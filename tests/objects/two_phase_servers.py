@@ -31,9 +31,7 @@ class Postgres:
         self._data = self.folder / "data"
         self._process: subprocess.Popen | None = None
         arguments = ["-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"]
-        made = subprocess.run(
-            [bin_folder / "initdb", *arguments], capture_output=True, text=True, **self._as_user()
-        )
+        made = subprocess.run([bin_folder / "initdb", *arguments], capture_output=True, text=True, **self._as_user())
         assert made.returncode == 0, made.stderr
         rules = "local all guarded scram-sha-256\nlocal all all trust\n"
         (self._data / "pg_hba.conf").write_text(rules)

@@ -23,9 +23,7 @@ PARTITION, EPOCH, NODE = 3, 7, 4
 
 answers = st.one_of(
     st.none(),
-    st.builds(
-        Ownership, st.sampled_from([0, 4, 9]).map(NodeId), st.integers(EPOCH - 2, EPOCH + 3).map(Epoch)
-    ),
+    st.builds(Ownership, st.sampled_from([0, 4, 9]).map(NodeId), st.integers(EPOCH - 2, EPOCH + 3).map(Epoch)),
 )
 
 

@@ -25,9 +25,7 @@ def test_every_id_that_can_be_stored_is_accepted_and_none_beyond(
 
 @pytest.mark.parametrize("make", [partition_id, node_id, epoch])
 @pytest.mark.parametrize("value", [True, False, 1.0, "1", None, b"1", np.int64(1)])
-def test_a_flag_or_text_in_the_wrong_argument_never_becomes_an_id(
-    make: Callable[[object], int], value: object
-) -> None:
+def test_a_flag_or_text_in_the_wrong_argument_never_becomes_an_id(make: Callable[[object], int], value: object) -> None:
     with pytest.raises(InvalidInput, match="must be an int"):
         make(value)
 

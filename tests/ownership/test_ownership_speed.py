@@ -40,9 +40,7 @@ def test_checking_before_every_write_costs_less_than_two_empty_calls() -> None:
     empty_s, check_s = [], []
     for _ in range(15):
         empty_s.append(timeit.timeit("call()", globals={"call": Empty().check}, number=20_000))
-        check_s.append(
-            timeit.timeit("call()", globals={"call": PartitionGuard(3, EPOCH, NODE).check}, number=20_000)
-        )
+        check_s.append(timeit.timeit("call()", globals={"call": PartitionGuard(3, EPOCH, NODE).check}, number=20_000))
     assert min(check_s) < 2 * min(empty_s)
 
 
@@ -76,8 +74,6 @@ def test_checking_a_large_batch_costs_less_than_ten_nanoseconds_a_row(dtype: typ
 
 def test_refreshing_a_thousand_partitions_leaves_time_for_the_rest_of_the_second() -> None:
     guards = a_thousand_guards()
-    authority = StaticAuthority(
-        dict.fromkeys(map(PartitionId, range(1000)), Ownership(NodeId(NODE), Epoch(EPOCH)))
-    )
+    authority = StaticAuthority(dict.fromkeys(map(PartitionId, range(1000)), Ownership(NodeId(NODE), Epoch(EPOCH))))
     fastest_s = min(timeit.repeat(lambda: guards.refresh_all(authority), number=1, repeat=10))
     assert fastest_s < 0.010

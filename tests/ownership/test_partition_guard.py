@@ -122,9 +122,7 @@ def test_the_takeover_is_remembered_even_when_it_was_learnt_by_a_failed_validati
 
 @pytest.mark.parametrize("node", [NODE, 9, UNASSIGNED])
 @pytest.mark.parametrize("epoch", [0, EPOCH - 1])
-def test_an_authority_that_lags_neither_confirms_an_owner_nor_takes_its_partition(
-    epoch: int, node: int
-) -> None:
+def test_an_authority_that_lags_neither_confirms_an_owner_nor_takes_its_partition(epoch: int, node: int) -> None:
     owner = guard()
     with pytest.raises(MetadataBehind, match=f"epoch {epoch} for partition 3.* epoch 7"):
         owner.validate(saying(epoch, node))

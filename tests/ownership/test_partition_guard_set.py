@@ -267,9 +267,7 @@ def test_rows_that_are_not_partition_ids_are_not_rounded_into_some(rows: np.ndar
         guards_of(3, 1).check_many(rows)
 
 
-@pytest.mark.parametrize(
-    "dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64]
-)
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64])
 def test_ids_of_every_width_are_checked_alike(dtype: type[np.integer]) -> None:
     guards = guards_of(3, 100)
     guards.check_many(np.array([3, 100], dtype))

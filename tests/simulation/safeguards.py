@@ -175,6 +175,7 @@ def without_the_staging_floor() -> Any:
     stack.enter_context(patched(transitions, "publish_flush", publish))
     return stack
 
+
 def keeping_no_lost_answers_apart() -> Any:
     """Rows that were sent, and whose fate is unknown, are reported as not stored."""
     return patched(writer, "_uncertain", lambda error: error)

@@ -29,7 +29,11 @@ async def make(process: Process) -> AsyncTable:
 
 async def reopen(process: Process) -> AsyncTable:
     core = await open_table(
-        process.store, options=None, cache_bytes=0, environment=process.environment, policy=RetryPolicy(give_up_after_s=5)
+        process.store,
+        options=None,
+        cache_bytes=0,
+        environment=process.environment,
+        policy=RetryPolicy(give_up_after_s=5),
     )
     return AsyncTable(core)
 

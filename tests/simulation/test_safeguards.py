@@ -65,7 +65,7 @@ def test_without_it_a_seed_breaks_a_promise(name: str) -> None:
 def test_without_it_a_script_goes_wrong(name: str) -> None:
     script = (SCRIPTS / f"{BY_SCRIPT[name]}.txt").read_text()
     run_script(script)
-    with SWITCHES[name](), pytest.raises(Exception):  # noqa: B017
+    with SWITCHES[name](), pytest.raises(Exception):
         run_script(script)
 
 

@@ -33,7 +33,11 @@ def orders(url: str) -> hg.Table:
 def rows(count: int, start: int = 0) -> pa.Table:
     numbers = range(start, start + count)
     return pa.table(
-        {"order_id": list(numbers), "status": [f"s{i}" for i in numbers], "amount": [i * 0.5 for i in numbers]},
+        {
+            "order_id": list(numbers),
+            "status": [f"s{i}" for i in numbers],
+            "amount": [i * 0.5 for i in numbers],
+        },
         schema=ORDERS,
     )
 
@@ -145,7 +149,9 @@ def test_rows_come_in_every_arrow_form(orders: hg.Table, form: str) -> None:
         "reader": table.to_reader(max_chunksize=100),
         "chunked": pa.concat_tables([table.slice(0, 200), table.slice(200)]),
         "dictionary": table.set_column(1, "status", table["status"].dictionary_encode()),
-        "large": table.cast(pa.schema([("order_id", pa.int32()), ("status", pa.large_string()), ("amount", pa.float32())])),
+        "large": table.cast(
+            pa.schema([("order_id", pa.int32()), ("status", pa.large_string()), ("amount", pa.float32())])
+        ),
     }[form]
     with orders.writer() as w:
         w.write(given)
@@ -217,9 +223,15 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "binary": (pa.binary(), [b"", b"\0", b"\0\xff", b"a", b"\xff\xff"]),
     "bool": (pa.bool_(), [False, True]),
     "date32": (pa.date32(), [dt.date(1900, 1, 1), dt.date(1970, 1, 1), dt.date(2026, 1, 1)]),
-    "timestamp": (pa.timestamp("us", "UTC"), [dt.datetime(1969, 1, 1, tzinfo=UTC), dt.datetime(2026, 1, 1, tzinfo=UTC)]),
+    "timestamp": (
+        pa.timestamp("us", "UTC"),
+        [dt.datetime(1969, 1, 1, tzinfo=UTC), dt.datetime(2026, 1, 1, tzinfo=UTC)],
+    ),
     "naive": (pa.timestamp("ms"), [dt.datetime(1969, 1, 1), dt.datetime(2026, 1, 1, 0, 0, 0, 1000)]),
-    "decimal": (pa.decimal128(10, 2), [decimal.Decimal("-1.50"), decimal.Decimal("0.00"), decimal.Decimal("99.99")]),
+    "decimal": (
+        pa.decimal128(10, 2),
+        [decimal.Decimal("-1.50"), decimal.Decimal("0.00"), decimal.Decimal("99.99")],
+    ),
     "double": (pa.float64(), [float("-inf"), -1.5, 0.0, 1e-300, 2.0, float("inf")]),
     "fixed": (pa.binary(3), [b"\0\0\0", b"abc", b"\xff\xff\xff"]),
 }
@@ -228,7 +240,12 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 @pytest.mark.parametrize("name", KEYS)
 def test_keys_of_every_ordinary_type_sort_and_are_found(name: str) -> None:
     dtype, values = KEYS[name]
-    table = hg.create(f"memory://key-{name}-{os.urandom(4).hex()}", schema=pa.schema([("k", dtype), ("n", pa.int32())]), key="k", partitions=3)
+    table = hg.create(
+        f"memory://key-{name}-{os.urandom(4).hex()}",
+        schema=pa.schema([("k", dtype), ("n", pa.int32())]),
+        key="k",
+        partitions=3,
+    )
     with table.writer() as w:
         for n, value in list(enumerate(values))[::-1]:
             w.put({"k": value, "n": n})
@@ -332,7 +349,10 @@ def test_a_bad_row_is_one_clear_error_and_nothing_is_written(orders: hg.Table, r
         (pa.table({"order_id": [1.5]}), "the rows have double"),
         (pa.table({"order_id": pa.array([2**63], pa.uint64())}), "does not fit"),
         (pa.table({"order_id": [1], "colour": ["red"]}), "no column 'colour'"),
-        (pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["order_id", "order_id"]), "stands twice"),
+        (
+            pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["order_id", "order_id"]),
+            "stands twice",
+        ),
         ([{"order_id": 1}], "takes a pyarrow Table"),
     ],
 )
@@ -438,6 +458,7 @@ def test_a_waiting_put_goes_on_when_there_is_room(orders: hg.Table) -> None:
 
 def test_many_threads_share_one_table_and_one_writer(orders: hg.Table) -> None:
     with orders.writer() as w:
+
         def work(base: int) -> None:
             for i in range(base, base + 100):
                 w.put({"order_id": i, "status": f"s{i}"})
@@ -482,7 +503,12 @@ def test_a_view_refreshes_itself_in_the_background(orders: hg.Table) -> None:
 
 def _use_in_child(table: hg.Table, writer: hg.Writer, told: Any) -> None:
     outcomes = []
-    for use in (lambda: table.get(1), lambda: table.refresh(), lambda: writer.put({"order_id": 2}), lambda: table.scan()):
+    for use in (
+        lambda: table.get(1),
+        lambda: table.refresh(),
+        lambda: writer.put({"order_id": 2}),
+        lambda: table.scan(),
+    ):
         try:
             use()
             outcomes.append("worked")
@@ -531,9 +557,7 @@ def test_using_a_table_inside_its_own_callback_is_refused_instead_of_hanging(ord
 def test_other_tools_read_what_is_stored(orders: hg.Table, tmp_path: Path) -> None:
     with orders.writer() as w:
         w.write(rows(100))
-    seen = pa.concat_tables(
-        [pq.read_table(path, columns=["order_id"]) for path in sorted(tmp_path.rglob("*.sst"))]
-    )
+    seen = pa.concat_tables([pq.read_table(path, columns=["order_id"]) for path in sorted(tmp_path.rglob("*.sst"))])
     assert sorted(seen["order_id"].to_pylist()) == list(range(100))
 
 

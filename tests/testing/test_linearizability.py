@@ -98,10 +98,7 @@ def by_plain_search(operations: Sequence[Operation]) -> bool:
     """Wing and Gong's search with none of the rules that make it small."""
     everything = [operation for operation in operations if is_certain(operation) or is_open_write(operation)]
     certain = sum(1 << index for index, operation in enumerate(everything) if is_certain(operation))
-    before = [
-        sum(1 << index for index, one in enumerate(everything) if precedes(one, other))
-        for other in everything
-    ]
+    before = [sum(1 << index for index, one in enumerate(everything) if precedes(one, other)) for other in everything]
     start = (0, None)
     seen: set[tuple[int, Any]] = {start}
     stack: list[tuple[int, Any]] = [start]
@@ -263,9 +260,7 @@ def test_agrees_with_a_plain_search_where_one_answer_is_wrong(seed: int, values:
 
 @settings(max_examples=200, deadline=None)
 @given(st.data(), st.integers(0, 40), st.integers(1, 6), st.sampled_from((0, 30, 90)))
-def test_accepts_what_an_atomic_register_does(
-    data: st.DataObject, count: int, concurrency: int, unknown: int
-) -> None:
+def test_accepts_what_an_atomic_register_does(data: st.DataObject, count: int, concurrency: int, unknown: int) -> None:
     repeated = data.draw(st.booleans())
     operations = simulate(
         lambda low, high: data.draw(st.integers(low, high)),
@@ -281,9 +276,7 @@ def test_accepts_what_an_atomic_register_does(
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("distinct", [2, 10, 1000])
 def test_accepts_long_histories(seed: int, distinct: int) -> None:
-    operations = simulate(
-        seeded(seed), 300, concurrency=8, unknown=15, value_of=lambda number: number % distinct
-    )
+    operations = simulate(seeded(seed), 300, concurrency=8, unknown=15, value_of=lambda number: number % distinct)
     assert check_linearizable(operations) is None
 
 
@@ -382,9 +375,7 @@ def test_rejects_a_read_before_its_write(outcome: Outcome) -> None:
 
 
 def test_rejects_reads_that_disagree_about_the_order_of_two_writes() -> None:
-    violation = rejected(
-        put("a", 0, 10), put("b", 0, 10), get("a", 11, 12), get("b", 13, 14), get("a", 15, 16)
-    )
+    violation = rejected(put("a", 0, 10), put("b", 0, 10), get("a", 11, 12), get("b", 13, 14), get("a", 15, 16))
     assert violation.unplaced == (get("b", 13, 14),)
 
 
@@ -439,9 +430,7 @@ def test_unique_values_never_take_a_choice() -> None:
 
 def test_the_limit_on_states_is_an_error_and_not_an_answer() -> None:
     operations = simulate(seeded(1), 60, concurrency=8, unknown=20, value_of=lambda number: number % 2)
-    with pytest.raises(
-        StateLimitReached, match="gave up on its 60 operations after exploring 1 states"
-    ) as error:
+    with pytest.raises(StateLimitReached, match="gave up on its 60 operations after exploring 1 states") as error:
         check_linearizable(operations, state_limit=1)
     assert isinstance(error.value, HedgerowError)
 

@@ -79,14 +79,10 @@ def create(
         )  # fmt: skip
 
 
-def new_table(
-    session: Session, url: str, schema: pa.Schema | None, key: list[str], partitions: int
-) -> hg.Table:
+def new_table(session: Session, url: str, schema: pa.Schema | None, key: list[str], partitions: int) -> hg.Table:
     """A table with these columns, or one of bytes to bytes."""
     if schema is None and key:
-        raise hg.InvalidInput(
-            "--key names columns, and there are none. Give --column or --schema-from as well."
-        )
+        raise hg.InvalidInput("--key names columns, and there are none. Give --column or --schema-from as well.")
     if schema is not None and not key:
         raise hg.InvalidInput(
             f"Give --key with the column or columns that identify a row; there are {', '.join(schema.names)}."

@@ -73,12 +73,7 @@ class DemoReport(msgspec.Struct):
     @property
     def verified(self) -> bool:
         """Whether the table holds exactly the acknowledged rows, and everything else was refused."""
-        return (
-            not self.differences
-            and bool(self.fence)
-            and self.refused == self.unflushed
-            and self.refused_after_fence
-        )
+        return not self.differences and bool(self.fence) and self.refused == self.unflushed and self.refused_after_fence
 
 
 def run(*, as_json: bool = False, quiet: bool = False) -> int:
@@ -166,9 +161,7 @@ def _play(url: str, console: Console, report: DemoReport) -> None:
     report.seconds["all"] = time.perf_counter() - began_s
 
 
-def _refused(
-    first: hg.Writer, waiting: dict[int, Future[None]], console: Console, report: DemoReport
-) -> None:
+def _refused(first: hg.Writer, waiting: dict[int, Future[None]], console: Console, report: DemoReport) -> None:
     with _timed(report, "refusal"):
         try:
             first.flush()
@@ -183,19 +176,13 @@ def _refused(
         report.refused_after_fence = True
     if report.fence:
         _step(console, "the first writer flushes, and is [bold red]refused[/]:", report.seconds["refusal"])
-        console.print(
-            Panel(Text(report.fence), title="hedgerow.Fenced", title_align="left", border_style="red")
-        )
+        console.print(Panel(Text(report.fence), title="hedgerow.Fenced", title_align="left", border_style="red"))
     else:
         _step(console, "[bold red]the first writer's flush was not refused[/]")
-    _step(
-        console, f"{report.refused} of its {report.unflushed} unflushed orders were refused, each one told so"
-    )
+    _step(console, f"{report.refused} of its {report.unflushed} unflushed orders were refused, each one told so")
 
 
-def _verify(
-    url: str, expected: dict[int, Row], suspects: set[int], console: Console, report: DemoReport
-) -> None:
+def _verify(url: str, expected: dict[int, Row], suspects: set[int], console: Console, report: DemoReport) -> None:
     """The table against the dictionary: every key by itself, a range, and everything in order."""
     report.rows_expected = len(expected)
     numbers = sorted(set(expected) | suspects)
@@ -299,9 +286,7 @@ def _print_samples(
     with hg.open(url) as reader:
         for number, row in zip(samples, reader.get_many(samples), strict=True):
             accepted = ["first: new"] if number <= FIRST_ORDERS else []
-            accepted += (
-                ["second: shipped"] if number in later else ["second: deleted"] if number in gone else []
-            )
+            accepted += ["second: shipped"] if number in later else ["second: deleted"] if number in gone else []
             read = f"{row['written_by']}: {row['status']}" if row else "not there"
             table.add_row(
                 str(number),

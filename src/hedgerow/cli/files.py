@@ -154,9 +154,7 @@ class RowFile:
 
     def _csv_pieces(self, table: hg.Table, batch_rows: int) -> Iterator[Piece]:
         fields = {field.name: field for field in table.schema}
-        column_types = {
-            name: field.type if _csv_reads(field.type) else pa.string() for name, field in fields.items()
-        }
+        column_types = {name: field.type if _csv_reads(field.type) else pa.string() for name, field in fields.items()}
         with self._opened() as (stream, raw):
             for batch in self._csv_reader(stream, column_types):
                 columns = {
@@ -193,9 +191,7 @@ class RowFile:
     def _json_stream(self, stream: Any) -> Any:
         buffered = io.BufferedReader(_Readable(stream))
         if buffered.peek(64).lstrip()[:1] == b"[":
-            raise hg.InvalidInput(
-                "it holds a JSON array. Give JSON lines: one object on each line, without brackets."
-            )
+            raise hg.InvalidInput("it holds a JSON array. Give JSON lines: one object on each line, without brackets.")
         return buffered
 
     # --- opening, and what can go wrong ---------------------------------------------------------------------
@@ -214,9 +210,7 @@ class RowFile:
             raise hg.InvalidInput(f"There is no file {self.path}.") from None
         except hg.InvalidInput as error:
             text = str(error)
-            raise hg.InvalidInput(
-                text if text.startswith(str(self.path)) else f"{self.path}: {text}"
-            ) from None
+            raise hg.InvalidInput(text if text.startswith(str(self.path)) else f"{self.path}: {text}") from None
         except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
             raise hg.InvalidInput(f"{self.path}: {self._reason(error)}") from error
 

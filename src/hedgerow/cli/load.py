@@ -41,9 +41,7 @@ def load(
         FileFormat | None,
         typer.Option("--format", show_default=False, help="What the files are, whatever their endings."),
     ] = None,
-    batch_rows: Annotated[
-        int, typer.Option("--batch-rows", min=1, help="Rows handed over at a time.")
-    ] = BATCH_ROWS,
+    batch_rows: Annotated[int, typer.Option("--batch-rows", min=1, help="Rows handed over at a time.")] = BATCH_ROWS,
     options: StoreOptions = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -65,11 +63,7 @@ def load(
     sources = [RowFile(path, file_format) for path in files]
     if not create and key:
         raise hg.InvalidInput("--key belongs to --create; a table that is there has its key already.")
-    opened = (
-        new_table(session, url, sources[0].schema(), names_of(key), partitions)
-        if create
-        else session.open(url)
-    )
+    opened = new_table(session, url, sources[0].schema(), names_of(key), partitions) if create else session.open(url)
     with (
         opened as table,
         LoadProgress(sum(source.size_bytes for source in sources), quiet=session.quiet) as progress,
@@ -94,8 +88,7 @@ def _load(table: hg.Table, sources: list[RowFile], batch_rows: int, progress: Lo
         if not progress.rows:
             raise
         raise hg.InvalidInput(
-            f"{error} {progress.rows:,} rows before it were taken and may be stored; loading again replaces "
-            "them."
+            f"{error} {progress.rows:,} rows before it were taken and may be stored; loading again replaces them."
         ) from error
 
 

@@ -144,9 +144,7 @@ app.command("inspect")(inspect)
 
 
 @app.command("demo")
-def demo(
-    context: typer.Context, as_json: AsJson = False, quiet: Quiet = False, traceback: Traceback = False
-) -> None:
+def demo(context: typer.Context, as_json: AsJson = False, quiet: Quiet = False, traceback: Traceback = False) -> None:
     """See it work: two writers, the fence, and what was refused.
 
     In a temporary folder, one writer is replaced by another while some of its rows are not stored yet. What

@@ -91,9 +91,7 @@ def scan(
     ] = None,
     columns: Annotated[
         list[str] | None,
-        typer.Option(
-            "--columns", metavar="A,B", show_default=False, help="Only these columns, in this order."
-        ),
+        typer.Option("--columns", metavar="A,B", show_default=False, help="Only these columns, in this order."),
     ] = None,
     limit: Annotated[
         int | None,
@@ -120,15 +118,10 @@ def scan(
     with session.open(url) as table:
         fields = [table.schema.field(name) for name in table.key]
         low, high = (
-            None if text is None else key_of(text, fields, as_hex=as_hex, prefix=True)
-            for text in (start, end)
+            None if text is None else key_of(text, fields, as_hex=as_hex, prefix=True) for text in (start, end)
         )
         reader = table.scan(start=low, end=high, columns=names_of(columns) if columns is not None else None)
-        output = (
-            None
-            if session.json
-            else RowTable(reader.schema, binary_as_text=is_bytes_table(table) and not as_hex)
-        )
+        output = None if session.json else RowTable(reader.schema, binary_as_text=is_bytes_table(table) and not as_hex)
         left = limit
         for batch in _slices(reader):
             rows = batch if left is None else batch.slice(0, left)

@@ -41,9 +41,7 @@ class RowParser:
         """Numbered lines as rows; ``InvalidInput`` names the first line that is wrong."""
         numbers = [number for number, _ in lines]
         rows = [self._row(number, line) for number, line in lines]
-        columns = [
-            self._column(field, [row.get(field.name) for row in rows], numbers) for field in self._schema
-        ]
+        columns = [self._column(field, [row.get(field.name) for row in rows], numbers) for field in self._schema]
         return pa.Table.from_arrays(columns, schema=self._schema)
 
     def _row(self, number: int, line: bytes) -> dict[str, Any]:
@@ -55,9 +53,7 @@ class RowParser:
             raise self._wrong(number, f"a row is a JSON object with its columns, not {_excerpt(line)}")
         if not self._known.issuperset(row):
             unknown = next(name for name in row if name not in self._known)
-            raise self._wrong(
-                number, f"there is no column {unknown!r}; the table has {', '.join(self._schema.names)}"
-            )
+            raise self._wrong(number, f"there is no column {unknown!r}; the table has {', '.join(self._schema.names)}")
         return row
 
     def _column(self, field: pa.Field, values: list[Any], numbers: Sequence[int]) -> pa.Array:
@@ -74,17 +70,13 @@ class RowParser:
                 except Unfit as found:
                     sentence = f"the column {field.name!r} is of type {field.type}; {shown(value)} {found}"
                     raise self._wrong(number, sentence) from None
-            raise hg.InvalidInput(
-                f"The column {field.name!r} is of type {field.type}; a value {error}."
-            ) from None
+            raise hg.InvalidInput(f"The column {field.name!r} is of type {field.type}; a value {error}.") from None
 
     def _wrong(self, number: int, sentence: str) -> hg.InvalidInput:
         return hg.InvalidInput(f"{self._place.format(number)}: {sentence}.")
 
 
-def lines_of(
-    read: Callable[[int], bytes], chunk_bytes: int = CHUNK_BYTES
-) -> Iterator[list[tuple[int, bytes]]]:
+def lines_of(read: Callable[[int], bytes], chunk_bytes: int = CHUNK_BYTES) -> Iterator[list[tuple[int, bytes]]]:
     """Numbered lines that are not blank, in groups as they come: a slow pipe is not held up."""
     rest, number = b"", 1
     while chunk := read(chunk_bytes):
@@ -116,9 +108,7 @@ def inferred_schema(lines: Iterable[tuple[int, bytes]]) -> pa.Schema:
         except msgspec.DecodeError as error:
             raise hg.InvalidInput(f"line {number}: {_excerpt(line)} is not JSON: {error}.") from None
         if type(row) is not dict:
-            raise hg.InvalidInput(
-                f"line {number}: a row is a JSON object with its columns, not {_excerpt(line)}."
-            )
+            raise hg.InvalidInput(f"line {number}: a row is a JSON object with its columns, not {_excerpt(line)}.")
         for name, value in row.items():
             columns.setdefault(name, []).append(value)
     fields = []
@@ -139,9 +129,7 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
     """
     names = batch.schema.names
     columns = [json_values(column) for column in batch.columns]
-    return _ENCODER.encode_lines(
-        [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-    )
+    return _ENCODER.encode_lines([dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)])
 
 
 def _decoder(*, exact: bool) -> Callable[[bytes], Any]:
@@ -149,9 +137,7 @@ def _decoder(*, exact: bool) -> Callable[[bytes], Any]:
 
 
 def _has_decimals(dtype: pa.DataType) -> bool:
-    return pa.types.is_decimal(dtype) or any(
-        _has_decimals(dtype.field(at).type) for at in range(dtype.num_fields)
-    )
+    return pa.types.is_decimal(dtype) or any(_has_decimals(dtype.field(at).type) for at in range(dtype.num_fields))
 
 
 def _excerpt(line: bytes) -> str:

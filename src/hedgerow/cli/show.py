@@ -64,9 +64,7 @@ class RowTable:
 
     def _measured(self) -> list[int]:
         rows = [self._names, *self._waiting[:_SAMPLE_ROWS]]
-        return [
-            min(_CELL_WIDTH_MAX, max(cell_len(row[at]) for row in rows)) for at in range(len(self._names))
-        ]
+        return [min(_CELL_WIDTH_MAX, max(cell_len(row[at]) for row in rows)) for at in range(len(self._names))]
 
     def _line(self, row: Sequence[str]) -> str:
         assert self._widths is not None
@@ -90,7 +88,5 @@ def bytes_text(value: bytes) -> str:
 
 
 def _texts(column: pa.Array, decode: Callable[[bytes], str] | None) -> list[str]:
-    values: list[Any] = (
-        column.to_pylist() if decode and pa.types.is_binary(column.type) else json_values(column)
-    )
+    values: list[Any] = column.to_pylist() if decode and pa.types.is_binary(column.type) else json_values(column)
     return [decode(value) if decode and isinstance(value, bytes) else text_of(value) for value in values]

@@ -101,32 +101,27 @@ def key_of(text: str, fields: Sequence[pa.Field], *, as_hex: bool = False, prefi
     ('de', 17)
     """
     if len(fields) == 1:
-        return _key_value(value_of_text(text, fields[0].type, as_hex=as_hex), fields[0])
+        return _key_value(value_of_text(text, fields[0].type, as_hex=as_hex), fields[0], text)
     names = ", ".join(field.name for field in fields)
     if not text.lstrip().startswith("["):
         if prefix:
-            return (_key_value(value_of_text(text, fields[0].type, as_hex=as_hex), fields[0]),)
+            return (_key_value(value_of_text(text, fields[0].type, as_hex=as_hex), fields[0], text),)
         raise hg.InvalidInput(
             f"The key has the columns {names}: give a JSON array with their values, not {shown(text)}."
         )
     try:
         parts = msgspec.json.Decoder(list, float_hook=decimal.Decimal).decode(text)
     except msgspec.DecodeError as error:
-        raise hg.InvalidInput(
-            f"{shown(text)} is not a JSON array of a key's values ({names}): {error}."
-        ) from None
+        raise hg.InvalidInput(f"{shown(text)} is not a JSON array of a key's values ({names}): {error}.") from None
     if not parts or len(parts) > len(fields) or (len(parts) < len(fields) and not prefix):
         few = "1 to " if prefix else ""
-        raise hg.InvalidInput(
-            f"{shown(text)}: the key takes {few}{len(fields)} values ({names}), not {len(parts)}."
-        )
+        raise hg.InvalidInput(f"{shown(text)}: the key takes {few}{len(fields)} values ({names}), not {len(parts)}.")
     return tuple(
-        _key_value(_hexed(part, field.type, as_hex), field)
-        for part, field in zip(parts, fields, strict=False)
+        _key_value(_hexed(part, field.type, as_hex), field, part) for part, field in zip(parts, fields, strict=False)
     )
 
 
-def _key_value(value: Any, field: pa.Field) -> Any:
+def _key_value(value: Any, field: pa.Field, typed: Any) -> Any:
     """What the library takes as a key: a Python value, or NumPy's where only that is fine enough."""
     if value is None:
         raise hg.InvalidInput(f"The key column {field.name!r} is null; a key is never null.")
@@ -136,17 +131,13 @@ def _key_value(value: Any, field: pa.Field) -> Any:
         scalar = array_of([value], field.type)[0]
     except Unfit as error:
         raise hg.InvalidInput(
-            f"The key column {field.name!r} is of type {field.type}; {shown(value)} {error}."
+            f"The key column {field.name!r} is of type {field.type}; {shown(typed)} {error}."
         ) from None
     try:
         return scalar.as_py()
     except (ValueError, OverflowError):
         number = scalar.value
-        return (
-            np.timedelta64(number, "ns")
-            if types.is_duration(field.type)
-            else np.datetime64(number, field.type.unit)
-        )
+        return np.timedelta64(number, "ns") if types.is_duration(field.type) else np.datetime64(number, field.type.unit)
 
 
 def _hexed(value: Any, dtype: pa.DataType, as_hex: bool) -> Any:
@@ -194,14 +185,9 @@ def _plain(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
 
 
 def _floats(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
-    wide = pa.array(
-        [float(value) if type(value) is decimal.Decimal else value for value in values], pa.float64()
-    )
+    wide = pa.array([float(value) if type(value) is decimal.Decimal else value for value in values], pa.float64())
     column = wide.cast(dtype)
-    if (
-        dtype != pa.float64()
-        and pc.any(pc.and_(pc.is_inf(column.cast(pa.float64())), pc.is_finite(wide))).as_py()
-    ):
+    if dtype != pa.float64() and pc.any(pc.and_(pc.is_inf(column.cast(pa.float64())), pc.is_finite(wide))).as_py():
         raise Unfit("is out of its range")
     return column
 
@@ -266,14 +252,11 @@ def _maps(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
 def _structs(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
     fields = [dtype.field(at) for at in range(dtype.num_fields)]
     known = {field.name for field in fields}
-    unknown = next(
-        (name for value in values if value is not None for name in value if name not in known), None
-    )
+    unknown = next((name for value in values if value is not None for name in value if name not in known), None)
     if unknown is not None:
         raise Unfit(f"has a field {unknown!r}, and the column none of that name")
     parts = [
-        array_of([None if value is None else value.get(field.name) for value in values], field.type)
-        for field in fields
+        array_of([None if value is None else value.get(field.name) for value in values], field.type) for field in fields
     ]
     absent = pa.array([value is None for value in values], pa.bool_())
     return pa.StructArray.from_arrays(parts, fields=fields, mask=absent)
@@ -299,6 +282,9 @@ def json_values(column: pa.Array) -> list[Any]:
     ['6865646765', None]
     """
     dtype = column.type
+    if types.is_timestamp(dtype) and dtype.tz:
+        # An instant is written in UTC: offsets of long ago have seconds, which no reader of ISO dates expects.
+        column = column.cast(pa.timestamp(dtype.unit, "UTC"))
     try:
         values: list[Any] = column.to_pylist()
     except (ValueError, OverflowError):
@@ -308,9 +294,7 @@ def json_values(column: pa.Array) -> list[Any]:
                 None if value is None else _seconds_text(value, dtype.unit)
                 for value in column.cast(pa.int64()).to_pylist()
             ]
-        return [
-            None if text is None else text.replace(" ", "T") for text in column.cast(pa.string()).to_pylist()
-        ]
+        return [None if text is None else text.replace(" ", "T") for text in column.cast(pa.string()).to_pylist()]
     if _is_bytes(dtype):
         return [None if value is None else value.hex() for value in values]
     return [plain_value(value) for value in values] if types.is_nested(dtype) else values
@@ -320,6 +304,8 @@ def plain_value(value: Any) -> Any:
     """The same for one value, and what is inside of it."""
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return value.astimezone(dt.UTC)
     if isinstance(value, list | tuple):
         return [plain_value(one) for one in value]
     if isinstance(value, dict):
@@ -340,7 +326,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, str):
         return value if value.isprintable() else _escaped(value)
     if isinstance(value, dt.date | dt.time):
-        return value.isoformat()
+        return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, list | tuple | dict | dt.timedelta):
@@ -356,9 +342,7 @@ def shown(value: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode() for one in text
-    )
+    return "".join(one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode() for one in text)
 
 
 def _seconds_text(number: int, unit: str) -> str:

@@ -104,9 +104,7 @@ def _pieces(table: hg.Table, rows: list[str], as_hex: bool) -> Iterator[pa.Table
         yield _key_value_rows(table, rows, as_hex)
     else:
         parser = RowParser(table.schema, required, place="row {}")
-        yield parser.table(
-            [(number, row.encode(errors="surrogateescape")) for number, row in enumerate(rows, 1)]
-        )
+        yield parser.table([(number, row.encode(errors="surrogateescape")) for number, row in enumerate(rows, 1)])
 
 
 def _key_value_rows(table: hg.Table, texts: list[str], as_hex: bool) -> pa.Table:

@@ -25,7 +25,15 @@ __all__ = ["FORMAT_VERSION", "decode", "encode_change", "encode_whole"]
 
 FORMAT_VERSION = 1
 _CODEC = pa.Codec("zstd", 1)
-_TABLE_FIELDS = ("layout", "authority", "compactor_epoch", "staging_floor", "retention_ms", "sources", "properties")
+_TABLE_FIELDS = (
+    "layout",
+    "authority",
+    "compactor_epoch",
+    "staging_floor",
+    "retention_ms",
+    "sources",
+    "properties",
+)
 _NUMBERS = ("base", "level", "filter_offset", "filter_len", "block_meta_offset", "block_meta_len", "rows", "wal_id",
             "manifest", "epoch")  # fmt: skip
 _NUMBER_TYPES = {name: "<u4" if name in ("level", "filter_len", "block_meta_len") else "<u8" for name in _NUMBERS}

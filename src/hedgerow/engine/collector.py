@@ -16,6 +16,7 @@ a clear error.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
@@ -63,7 +64,7 @@ class Collector:
         paths = [manifests.path(number) for number in entries] + [line.path for line in doomed]
         for at in range(0, len(paths), _DELETES_AT_ONCE):
             batch = paths[at : at + _DELETES_AT_ONCE]
-            await with_retries(lambda batch=batch: manifests.store.delete(batch), manifests.environment, manifests.policy)  # type: ignore[misc]
+            await with_retries(partial(manifests.store.delete, batch), manifests.environment, manifests.policy)
         return Collected(
             manifests=len(entries),
             wal_ssts=sum(parse_wal(line.path) is not None for line in doomed),
@@ -84,21 +85,24 @@ class Collector:
         manifests = self._manifests
         lines: list[ObjectMeta] = []
         for folder in (wal_folder(index), levels_folder(index)):
-            lines += await with_retries(
-                lambda folder=folder: manifests.store.list(folder), manifests.environment, manifests.policy  # type: ignore[misc]
-            )
+            lines += await with_retries(partial(manifests.store.list, folder), manifests.environment, manifests.policy)
         return lines
 
     async def _pinned(self, revoked: Manifest) -> list[Manifest]:
         """Every manifest that is retained besides the newest: at or above the floor, or named by a snapshot."""
-        wanted = {*range(max(revoked.floor, 1), revoked.number), *(pin.manifest_id for pin in revoked.snapshots)}
+        wanted = {
+            *range(max(revoked.floor, 1), revoked.number),
+            *(pin.manifest_id for pin in revoked.snapshots),
+        }
         found = []
         for number in sorted(wanted - {revoked.number}):
             try:
                 found.append(await self._manifests.at(number))
             except ObjectNotFound:
                 if number >= revoked.floor:
-                    raise Conflict(f"Manifest {number} is being collected by somebody else. Nothing was deleted.") from None
+                    raise Conflict(
+                        f"Manifest {number} is being collected by somebody else. Nothing was deleted."
+                    ) from None
                 continue  # named by a snapshot that came too late: it protects nothing any more
         return found
 

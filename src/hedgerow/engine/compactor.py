@@ -11,15 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-import msgspec
-
 from hedgerow.engine import transitions
 from hedgerow.engine.layout import level_path
 from hedgerow.engine.manifest import Manifest, SstInfo, key_limit
 from hedgerow.engine.manifests import Manifests
 from hedgerow.engine.transitions import Flush
 from hedgerow.engine.wal import Prefix, SlotVanished, Wal
-from hedgerow.errors import Conflict, Fenced
+from hedgerow.errors import Conflict
 from hedgerow.objects import with_retries
 from hedgerow.sst import EncodedSst, SstMeta, encode_sst, newest_wins
 
@@ -116,9 +114,7 @@ class Compactor:
         )
         encoded: EncodedSst = await environment.offload(encode_sst, rows, meta)
         path = level_path(index, manifest.number, sst_id)
-        await with_retries(
-            lambda: self._manifests.store.put(path, encoded.data), environment, self._manifests.policy
-        )
+        await with_retries(lambda: self._manifests.store.put(path, encoded.data), environment, self._manifests.policy)
         return sst_info(encoded, sst_id, base=manifest.number, level=0, wal_id=wal_id, epoch=epoch)
 
 

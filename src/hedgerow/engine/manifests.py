@@ -14,7 +14,7 @@ import msgspec
 
 from hedgerow.engine import codec
 from hedgerow.engine.layout import MANIFEST_FOLDER, MANIFEST_SUFFIX
-from hedgerow.engine.manifest import Manifest
+from hedgerow.engine.manifest import RECENT_ENTRIES, Manifest
 from hedgerow.errors import Conflict, OutcomeUnknown, TableExists, TableNotFound
 from hedgerow.objects import Entry, Environment, LogConflict, NumberedLog, ObjectStore, RetryPolicy
 
@@ -123,7 +123,7 @@ class Manifests:
                 number=before.number + 1,
                 write_id=write_id,
                 created_ms=max(before.created_ms + 1, now_ms),
-                recent=(*before.recent, (before.number, before.write_id))[-codec.RECENT_ENTRIES :],
+                recent=(*before.recent, (before.number, before.write_id))[-RECENT_ENTRIES:],
             )
             try:
                 await self._append(head, before, after)
@@ -139,7 +139,9 @@ class Manifests:
                     return after
             await asyncio.sleep(self.environment.uniform(0, pause_s))
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-        raise Conflict(f"{self.store.url}: lost {_TRIES_MAX} races for the next manifest; nothing was written. Try again.")
+        raise Conflict(
+            f"{self.store.url}: lost {_TRIES_MAX} races for the next manifest; nothing was written. Try again."
+        )
 
     def _landed(self, after: Manifest) -> bool | None:
         if self.current.number == after.number:

@@ -68,7 +68,7 @@ class Memtable:
         self.rows += rows.num_rows
         self.size_bytes += rows.nbytes
 
-    def find(self, key: bytes) -> dict[str, Any] | None | _Absent:
+    def find(self, key: bytes) -> dict[str, Any] | _Absent | None:
         """The newest row of a key: a row, None for a delete, ``ABSENT`` where this buffer has nothing to say."""
         for chunk in reversed(self._chunks):
             if isinstance(chunk, dict):

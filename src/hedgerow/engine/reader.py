@@ -157,7 +157,7 @@ class Reader:
 
     # --- single keys ----------------------------------------------------------------------------------------
 
-    def get_cached(self, index: int, key: bytes) -> dict[str, Any] | None | _Miss:
+    def get_cached(self, index: int, key: bytes) -> dict[str, Any] | _Miss | None:
         """A row, None where there is none, or ``MISS`` where only the store can tell. Never waits; any thread."""
         view = self.view
         if index not in view:
@@ -177,7 +177,7 @@ class Reader:
                 await self._replace(index, gone)
         raise Conflict(f"{self._store.url}: files vanish faster than they can be read. Try again.")
 
-    def _search(self, view: PartitionView, key: bytes) -> dict[str, Any] | None | _Miss:
+    def _search(self, view: PartitionView, key: bytes) -> dict[str, Any] | _Miss | None:
         hashed = -1
         for source in view.sources:
             if isinstance(source, Run):

@@ -84,7 +84,9 @@ def acquire(
     )
 
 
-def lower_parallel_writes(manifest: Manifest, held: Mapping[int, int], owner: int, max_parallel_writes: int) -> Manifest:
+def lower_parallel_writes(
+    manifest: Manifest, held: Mapping[int, int], owner: int, max_parallel_writes: int
+) -> Manifest:
     """Allow fewer writes in flight. Only for an owner whose fences for the old number stand: it knows that nobody
     is left who may have more of them in flight."""
     changes = {
@@ -110,9 +112,7 @@ def seal(manifest: Manifest, held: Mapping[int, tuple[int, int]], owner: int, pi
             sealed_at=last_slot,
             wal_id_last_seen=max(partition.wal_id_last_seen, last_slot),
         )
-    grown = any(
-        changes[index].wal_id_last_seen > manifest.partitions[index].wal_id_last_seen for index in changes
-    )
+    grown = any(changes[index].wal_id_last_seen > manifest.partitions[index].wal_id_last_seen for index in changes)
     return replace(
         manifest,
         partitions=_with(manifest.partitions, changes),
@@ -125,9 +125,7 @@ def seal(manifest: Manifest, held: Mapping[int, tuple[int, int]], owner: int, pi
 
 def take_compactor(manifest: Manifest, who: str) -> Manifest:
     """Become the compactor: whoever was it before can publish nothing any more."""
-    return replace(
-        manifest, compactor_epoch=manifest.compactor_epoch + 1, did=Did("compactor", who=who)
-    )
+    return replace(manifest, compactor_epoch=manifest.compactor_epoch + 1, did=Did("compactor", who=who))
 
 
 class Flush(msgspec.Struct, frozen=True):

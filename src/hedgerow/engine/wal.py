@@ -97,7 +97,12 @@ class Wal:
     """The write-ahead logs of a table's partitions."""
 
     def __init__(
-        self, store: ObjectStore, environment: Environment, policy: RetryPolicy, table_id: bytes, columns: pa.Schema
+        self,
+        store: ObjectStore,
+        environment: Environment,
+        policy: RetryPolicy,
+        table_id: bytes,
+        columns: pa.Schema,
     ) -> None:
         self._store = store
         self._environment = environment
@@ -141,9 +146,7 @@ class Wal:
         self._check_place(meta, partition, wal_id, name)
         return Slot(wal_id, meta, rows)
 
-    async def read_prefix(
-        self, partition: int, start: Prefix, slots: Sequence[int]
-    ) -> tuple[Prefix, list[Slot]]:
+    async def read_prefix(self, partition: int, start: Prefix, slots: Sequence[int]) -> tuple[Prefix, list[Slot]]:
         """Read slots that follow ``start`` without a gap: what they mean, and those whose rows count."""
         limit = asyncio.Semaphore(_READS_AT_ONCE)
 
@@ -159,7 +162,14 @@ class Wal:
         return prefix, counting
 
     async def encode(
-        self, partition: int, wal_id: int, rows: pa.Table | None, *, epoch: int, attached: int = 0, fences: int = 0
+        self,
+        partition: int,
+        wal_id: int,
+        rows: pa.Table | None,
+        *,
+        epoch: int,
+        attached: int = 0,
+        fences: int = 0,
     ) -> EncodedSst:
         """The bytes for a slot: rows, or a fence. Fixed from here on, with a write id that nobody else has."""
         meta = SstMeta(
@@ -189,7 +199,11 @@ class Wal:
 
     def _check_place(self, meta: SstMeta, partition: int, wal_id: int, name: str) -> None:
         """Intact: an object that is valid in itself, but stands where another belongs, is refused."""
-        if (meta.table, meta.partition, meta.wal_id) != (self._table, partition, wal_id) or meta.kind == "level":
+        if (meta.table, meta.partition, meta.wal_id) != (
+            self._table,
+            partition,
+            wal_id,
+        ) or meta.kind == "level":
             raise Corrupt(
                 f"{name} holds slot {meta.wal_id} of partition {meta.partition} of table {meta.table}: "
                 "one object was put in another's place."

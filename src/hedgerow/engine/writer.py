@@ -141,7 +141,13 @@ class Writer:
     # --- adding rows: any thread ----------------------------------------------------------------------------
 
     def put_row(
-        self, index: int, key: bytes, operation: int, row: dict[str, Any], size_bytes: int, ack: Acknowledgement | None
+        self,
+        index: int,
+        key: bytes,
+        operation: int,
+        row: dict[str, Any],
+        size_bytes: int,
+        ack: Acknowledgement | None,
     ) -> None:
         """Add one row to a partition's buffer."""
         with self._lock:
@@ -291,10 +297,8 @@ class Writer:
         while True:
             await self._wake.wait()
             if not self._urgent.is_set():
-                try:
+                with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._urgent.wait(), self.settings.flush_interval_s)
-                except TimeoutError:
-                    pass
             with self._lock:
                 self._wake.clear()
                 self._urgent.clear()
@@ -342,8 +346,8 @@ class Writer:
         for one in held:
             self._own(self._partitions[one.partition], one)
         failed = {index: outcome for index, outcome in outcomes.items() if isinstance(outcome, HedgerowError)}
-        for index, error in failed.items():
-            self._stop(self._partitions[index], error, known_lost=True)
+        for index, problem in failed.items():
+            self._stop(self._partitions[index], problem, known_lost=True)
         if failed:
             raise next(iter(failed.values()))
 
@@ -364,7 +368,9 @@ class Writer:
             )
 
     def _send_due(self, owned: _Owned) -> None:
-        while owned.held is not None and owned.failure is None and len(owned.flights) < self.settings.max_parallel_writes:
+        while (
+            owned.held is not None and owned.failure is None and len(owned.flights) < self.settings.max_parallel_writes
+        ):
             with self._lock:
                 memtable = owned.memtable
                 if not memtable:
@@ -392,7 +398,11 @@ class Writer:
             self._stop(owned, error, at_slot=flight.slot)
             return
         except Exception as error:
-            self._stop(owned, HedgerowError(f"Partition {owned.index}: {type(error).__name__}: {error}"), at_slot=flight.slot)
+            self._stop(
+                owned,
+                HedgerowError(f"Partition {owned.index}: {type(error).__name__}: {error}"),
+                at_slot=flight.slot,
+            )
             raise
         if standing is None:
             flight.created = True
@@ -453,7 +463,9 @@ class Writer:
             for ack in flight.memtable.acknowledgements:
                 _tell(ack, None)
 
-    def _stop(self, owned: _Owned, error: HedgerowError, *, at_slot: int | None = None, known_lost: bool = False) -> None:
+    def _stop(
+        self, owned: _Owned, error: HedgerowError, *, at_slot: int | None = None, known_lost: bool = False
+    ) -> None:
         """Nothing more is sent for this partition. Every row that waits is told what is known of it."""
         with self._lock:
             first = owned.failure is None
@@ -596,7 +608,10 @@ def _again(failure: HedgerowError) -> HedgerowError:
     """The error that stopped a partition, for somebody who comes later."""
     if isinstance(failure, Fenced):
         return type(failure)(
-            str(failure), partition=failure.partition, epoch=failure.epoch, current_epoch=failure.current_epoch
+            str(failure),
+            partition=failure.partition,
+            epoch=failure.epoch,
+            current_epoch=failure.current_epoch,
         )
     return Closed(f"This writer has stopped after an error: {failure} Open a new writer.")
 
@@ -612,7 +627,11 @@ def _uncertain(error: HedgerowError) -> HedgerowError:
         )
         uncertain.maybe_stored = True
         return uncertain
-    return error if isinstance(error, OutcomeUnknown) else OutcomeUnknown(f"It is not known whether this row is stored: {error}")
+    return (
+        error
+        if isinstance(error, OutcomeUnknown)
+        else OutcomeUnknown(f"It is not known whether this row is stored: {error}")
+    )
 
 
 def _reject(memtables: Iterable[Memtable], error: HedgerowError) -> None:

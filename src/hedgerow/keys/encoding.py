@@ -50,7 +50,7 @@ _SIGN_64 = 1 << 63
 _NAN_BITS = 0xFFF8_0000_0000_0000
 _PACK_DOUBLE = struct.Struct(">d")
 _EPOCH_DATE = dt.date(1970, 1, 1)
-_EPOCH_NAIVE = dt.datetime(1970, 1, 1)  # noqa: DTZ001
+_EPOCH_NAIVE = dt.datetime(1970, 1, 1)
 _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _UNIT_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 # Decimal arithmetic must be exact for any number given, whatever the process's own decimal context is.
@@ -222,7 +222,9 @@ def _wrong(name: str, dtype: pa.DataType, value: Any, why: str = "") -> InvalidI
     except ValueError:  # Python refuses to print integers of thousands of digits
         shown = "a number too long to show"
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    return InvalidInput(f"The key column {name!r} is of type {dtype}; {shown} ({type(value).__name__}) {why or 'is not'}.")
+    return InvalidInput(
+        f"The key column {name!r} is of type {dtype}; {shown} ({type(value).__name__}) {why or 'is not'}."
+    )
 
 
 def _fixed_from_uint64(values: np.ndarray[Any, Any]) -> pa.Array:
@@ -257,7 +259,9 @@ def _bool_part(name: str, dtype: pa.DataType) -> _Part:
     def encode_column(column: pa.Array) -> pa.Array:
         data = column.cast(pa.uint8())
         return pa.Array.from_buffers(
-            pa.binary(1), len(data), [None, pa.py_buffer(np.ascontiguousarray(data.to_numpy(zero_copy_only=False)))]
+            pa.binary(1),
+            len(data),
+            [None, pa.py_buffer(np.ascontiguousarray(data.to_numpy(zero_copy_only=False)))],
         )
 
     def decode(data: bytes, at: int) -> tuple[Any, int]:

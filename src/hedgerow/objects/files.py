@@ -171,7 +171,7 @@ class FileStore:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise ObjectNotFound(f"{self.url}/{path} does not exist.") from None
 
-    def _list(self, prefix: str, after: str) -> list[ObjectMeta]:
+    def _list(self, prefix: str, after: str) -> Sequence[ObjectMeta]:
         folder, _, beginning = prefix.rpartition("/")
         top = self._target(folder) if folder else self._root
         base = f"{folder}/" if folder else ""

@@ -31,6 +31,7 @@ Bytes of an entry, little-endian::
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import struct
 from collections.abc import Sequence
@@ -188,7 +189,13 @@ class NumberedLog:
         return chain
 
     async def append(
-        self, head: Entry | None, payload: bytes, *, whole: bool, floor: int | None = None, write_id: bytes | None = None
+        self,
+        head: Entry | None,
+        payload: bytes,
+        *,
+        whole: bool,
+        floor: int | None = None,
+        write_id: bytes | None = None,
     ) -> Entry:
         """Append after ``head``, the newest entry the caller has seen (None: the log's first entry).
 
@@ -249,7 +256,7 @@ class NumberedLog:
             return None
         if not after_known and not chain[0].whole:
             raise Corrupt(f"{self._store.url}/{self.path(first)} is named as a whole entry, and is a change.")
-        for before, after in zip(chain, chain[1:], strict=False):
+        for before, after in itertools.pairwise(chain):
             if after.previous != before.write_id:
                 raise Corrupt(
                     f"{self._store.url}/{self.path(after.number)} does not follow from the entry before it: "

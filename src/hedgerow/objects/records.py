@@ -235,18 +235,14 @@ def open_records(url: str) -> RecordStore:
     scheme, separator, _ = url.partition("://") if isinstance(url, str) else ("", "", "")
     scheme = scheme.lower()
     if not separator:
-        raise InvalidInput(
-            "That is not an address of a record store. Give one like 'sqlite:///data/records.db'."
-        )
+        raise InvalidInput("That is not an address of a record store. Give one like 'sqlite:///data/records.db'.")
     if scheme == "sqlite":
         return _open_sqlite(_split(url))
     if scheme in ("postgresql", "postgres"):
         return _open_postgres(url, _split(url))
     if scheme == "dynamodb":
         return _open_dynamodb(_split(url))
-    raise InvalidInput(
-        f"{scheme}://...: unknown kind of record store. Hedgerow knows sqlite, postgresql, dynamodb."
-    )
+    raise InvalidInput(f"{scheme}://...: unknown kind of record store. Hedgerow knows sqlite, postgresql, dynamodb.")
 
 
 def _open_sqlite(parts: SplitResult) -> RecordStore:
@@ -254,9 +250,7 @@ def _open_sqlite(parts: SplitResult) -> RecordStore:
 
     path = "/" + unquote(parts.path).lstrip("/")
     if parts.netloc or parts.query or parts.fragment or path == "/":
-        raise InvalidInput(
-            "sqlite://...: an address has three slashes and a file, as in 'sqlite:///data/records.db'."
-        )
+        raise InvalidInput("sqlite://...: an address has three slashes and a file, as in 'sqlite:///data/records.db'.")
     return SqliteRecords(Path(path))
 
 
@@ -275,9 +269,7 @@ def _open_dynamodb(parts: SplitResult) -> RecordStore:
     from hedgerow.objects.records_dynamodb import DynamoRecords
 
     if "@" in parts.netloc:
-        raise InvalidInput(
-            "dynamodb://...: keep credentials out of the address; give them in the environment."
-        )
+        raise InvalidInput("dynamodb://...: keep credentials out of the address; give them in the environment.")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - {"region", "endpoint", "namespace"})
     if unknown or parts.path.strip("/") or parts.fragment:

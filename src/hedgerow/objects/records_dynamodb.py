@@ -62,13 +62,9 @@ class DynamoRecords:
             import boto3
             import botocore.exceptions
         except ImportError:
-            raise InvalidInput(
-                "DynamoDB records need boto3. Install it: pip install 'hedgerow[dynamodb]'"
-            ) from None
+            raise InvalidInput("DynamoDB records need boto3. Install it: pip install 'hedgerow[dynamodb]'") from None
         if not _TABLE_NAME.fullmatch(table):
-            raise InvalidInput(
-                f"{table!r} is not a table's name: 3 to 255 letters, digits, '_', '-' and '.'."
-            )
+            raise InvalidInput(f"{table!r} is not a table's name: 3 to 255 letters, digits, '_', '-' and '.'.")
         if not namespace:
             raise InvalidInput("A namespace of DynamoDB records has at least one character.")
         self._boto3 = boto3
@@ -94,8 +90,7 @@ class DynamoRecords:
                 "create_table",
                 BillingMode="PAY_PER_REQUEST",
                 AttributeDefinitions=[
-                    {"AttributeName": name, "AttributeType": "S"}
-                    for name in ("namespace", "destination", _INDEX)
+                    {"AttributeName": name, "AttributeType": "S"} for name in ("namespace", "destination", _INDEX)
                 ],
                 KeySchema=[key, {"AttributeName": "destination", "KeyType": "RANGE"}],
                 LocalSecondaryIndexes=[
@@ -119,9 +114,7 @@ class DynamoRecords:
             **({"unfinished": record.destination} if record.state in UNFINISHED else {}),
         }
         for _ in range(_INSERTS_MAX):
-            if await self._write(
-                "put_item", Item=_typed(item), ConditionExpression="attribute_not_exists(#d)"
-            ):
+            if await self._write("put_item", Item=_typed(item), ConditionExpression="attribute_not_exists(#d)"):
                 return record
             if (holder := await self.get(record.destination)) is not None:
                 return holder
@@ -243,9 +236,7 @@ class DynamoRecords:
         ):
             return Unauthorized(f"{problem} Check the credentials and their rights to the table.")
         if code == "ResourceNotFoundException":
-            return InvalidInput(
-                f"{self.url}: there is no such table. Make it with DynamoRecords.create_table."
-            )
+            return InvalidInput(f"{self.url}: there is no such table. Make it with DynamoRecords.create_table.")
         if code == "ValidationException":
             return InvalidInput(f"{problem} Is the table one that DynamoRecords.create_table made?")
         wrong = (self._problems.NoRegionError, self._problems.ParamValidationError, ValueError)

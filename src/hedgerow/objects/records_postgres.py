@@ -50,12 +50,8 @@ class PostgresRecords:
         self._psycopg = psycopg
         self._url = url
         names = table.split(".")
-        if len(names) > 2 or not all(
-            0 < len(name.encode()) <= _NAME_BYTES_MAX and "\0" not in name for name in names
-        ):
-            raise InvalidInput(
-                f"{table!r} is not a table's name: one, or two with a dot, of up to 63 bytes each."
-            )
+        if len(names) > 2 or not all(0 < len(name.encode()) <= _NAME_BYTES_MAX and "\0" not in name for name in names):
+            raise InvalidInput(f"{table!r} is not a table's name: one, or two with a dot, of up to 63 bytes each.")
         self._table = psycopg.sql.Identifier(*names)
         self._shown = f"{self._described(url)}?table={quote(table)}"
         self._timeout_s = timeout_s
@@ -174,9 +170,7 @@ class PostgresRecords:
             async with connection.transaction():
                 await connection.execute(sql.SQL(f"CREATE TABLE {{}} ({columns})").format(self._table))
                 await connection.execute(
-                    sql.SQL(f"CREATE INDEX ON {{}} (destination) WHERE state IN ({_UNFINISHED})").format(
-                        self._table
-                    )
+                    sql.SQL(f"CREATE INDEX ON {{}} (destination) WHERE state IN ({_UNFINISHED})").format(self._table)
                 )
         except (errors.DuplicateTable, errors.UniqueViolation):
             return  # another process made it in the same moment
@@ -220,6 +214,6 @@ class PostgresRecords:
 
 def _refused(text: str) -> bool:
     """Whether a connection failed over who we are. Such errors come without a code, only as text."""
-    return any(
-        part in text for part in ("authentication failed", "no pg_hba.conf entry", "no password supplied")
-    ) or ("FATAL" in text and "role" in text and "does not exist" in text)
+    return any(part in text for part in ("authentication failed", "no pg_hba.conf entry", "no password supplied")) or (
+        "FATAL" in text and "role" in text and "does not exist" in text
+    )

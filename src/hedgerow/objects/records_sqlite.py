@@ -104,18 +104,12 @@ class SqliteRecords:
                 raise self._translated(error) from error
 
     def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self._path, timeout=self._timeout_s, isolation_level=None, check_same_thread=False
-        )
+        connection = sqlite3.connect(self._path, timeout=self._timeout_s, isolation_level=None, check_same_thread=False)
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
-                raise InvalidInput(
-                    f"{self.url}: SQLite cannot use its write-ahead log here. Choose a local disk."
-                )
-            connection.execute(
-                "PRAGMA synchronous = FULL"
-            )  # durable: a slot that was given away stays given away
+                raise InvalidInput(f"{self.url}: SQLite cannot use its write-ahead log here. Choose a local disk.")
+            connection.execute("PRAGMA synchronous = FULL")  # durable: a slot that was given away stays given away
             for statement in _SCHEMA:
                 connection.execute(statement)
         except BaseException:
@@ -135,14 +129,10 @@ class SqliteRecords:
     def _translated(self, error: Exception) -> HedgerowError:
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
-            return Unauthorized(
-                f"{self.url}: {error}. Give this user the right to write the file and its folder."
-            )
+            return Unauthorized(f"{self.url}: {error}. Give this user the right to write the file and its folder.")
         if name.startswith("SQLITE_CANTOPEN"):
             if self._path.parent.is_dir():
-                return Unauthorized(
-                    f"{self.url}: {error}. Give this user the right to write the file and its folder."
-                )
+                return Unauthorized(f"{self.url}: {error}. Give this user the right to write the file and its folder.")
             return InvalidInput(f"{self.url}: there is no such folder. Create it first.")
         if name == "SQLITE_NOTADB":
             return InvalidInput(f"{self.url}: {error}. Choose another file.")
@@ -170,9 +160,7 @@ def _insert(connection: sqlite3.Connection, record: Record) -> Record:
 
 
 def _get(connection: sqlite3.Connection, destination: str) -> Record | None:
-    row = connection.execute(
-        f"SELECT {_COLUMNS} FROM records WHERE destination = ?", (destination,)
-    ).fetchone()
+    row = connection.execute(f"SELECT {_COLUMNS} FROM records WHERE destination = ?", (destination,)).fetchone()
     return None if row is None else Record(*row)
 
 

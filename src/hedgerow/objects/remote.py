@@ -35,14 +35,18 @@ class RemoteStore:
         parts = urlsplit(url)
         self._url = f"{parts.scheme}://{parts.hostname or parts.netloc}{parts.path}".rstrip("/")
         config = dict(options or {})
-        client = {"timeout": timedelta(seconds=timeout_s), "connect_timeout": timedelta(seconds=min(timeout_s, 5.0))}
+        client: dict[str, Any] = {
+            "timeout": timedelta(seconds=timeout_s),
+            "connect_timeout": timedelta(seconds=min(timeout_s, 5.0)),
+        }
         if str(config.pop("allow_http", "")).lower() in ("1", "true") or _plain_http(config):
-            client["allow_http"] = True  # type: ignore[assignment]
+            client["allow_http"] = True
         try:
-            self._store = obstore.store.from_url(
+            from_url: Any = obstore.store.from_url  # its overloads name every option of every store
+            self._store = from_url(
                 url,
-                config=config or None,  # type: ignore[arg-type]
-                client_options=client,  # type: ignore[arg-type]
+                config=config or None,
+                client_options=client,
                 # A short inner retry; the outer one reads the slot back, which only Hedgerow can do.
                 retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=timeout_s)},
             )

@@ -40,7 +40,10 @@ async def self_test(store: ObjectStore, environment: Environment, policy: RetryP
         if [line.path for line in listed] != [path]:
             raise UnsafeStore(f"{store.url}: a listing does not show an object that was just created.")
         outcomes = await asyncio.gather(
-            *(create_or_read(store, folder + "race", b"%d " % i + environment.new_id(), environment, policy) for i in range(4))
+            *(
+                create_or_read(store, folder + "race", b"%d " % i + environment.new_id(), environment, policy)
+                for i in range(4)
+            )
         )
         if sum(outcome is None for outcome in outcomes) != 1:
             raise UnsafeStore(f"{store.url}: of four creates of one object at once, not exactly one won.")

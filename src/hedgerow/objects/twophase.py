@@ -201,9 +201,7 @@ class TwoPhaseStore:
     async def orphans(self, prefix: str, older_than_ms: int) -> Sequence[ObjectMeta]:
         """Temporaries of at least that age that nothing needs: no pending record names them. For a collector."""
         if older_than_ms < ORPHAN_AGE_MIN_MS:
-            raise InvalidInput(
-                f"A temporary object is given {ORPHAN_AGE_MIN_MS} ms at least, not {older_than_ms}."
-            )
+            raise InvalidInput(f"A temporary object is given {ORPHAN_AGE_MIN_MS} ms at least, not {older_than_ms}.")
         latest_ms = self._environment.now_ms() - older_than_ms
         # Objects first, records after: a record that is inserted in between is seen.
         lines = [line for line in await self._plain.list(prefix) if line.modified_ms <= latest_ms]
@@ -253,9 +251,7 @@ class TwoPhaseStore:
             return True
         if fate is _Fate.VOID and certain:
             return False
-        raise StoreUnavailable(
-            f"{self.url}/{path}: its record was removed; nobody can tell whether it was stored."
-        )
+        raise StoreUnavailable(f"{self.url}/{path}: its record was removed; nobody can tell whether it was stored.")
 
     async def _insert(self, record: Record) -> tuple[Record, bool]:
         """The record that holds the slot, and whether ours was sent only once."""
@@ -270,9 +266,7 @@ class TwoPhaseStore:
         if not certain:
             # An earlier insert may be carried out yet; without its source it is void.
             await self._plain.delete([record.source])
-            raise StoreUnavailable(
-                f"{self.url}/{record.destination}: the record store did not answer in time."
-            )
+            raise StoreUnavailable(f"{self.url}/{record.destination}: the record store did not answer in time.")
         with contextlib.suppress(StoreUnavailable):  # else it is an orphan
             await self._plain.delete([record.source])
         reason = {
@@ -380,9 +374,7 @@ class TwoPhaseStore:
 
     def _check_name(self, path: str) -> None:
         if _TEMPORARY.fullmatch(path):
-            raise InvalidInput(
-                f"{path!r} looks like a temporary object of a two-phase write. Choose another name."
-            )
+            raise InvalidInput(f"{path!r} looks like a temporary object of a two-phase write. Choose another name.")
 
 
 async def _each(work: Callable[[T], Awaitable[U]], items: Iterable[T]) -> list[U]:

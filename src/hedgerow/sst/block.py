@@ -54,7 +54,7 @@ class Block:
     @property
     def size_bytes(self) -> int:
         """Roughly what this block costs in memory once its lists are built."""
-        return int(self.rows.nbytes) + self.rows.num_rows * _OBJECT_BYTES * (len(self._names) + 1)
+        return int(self.rows.nbytes) + int(self.rows.num_rows) * _OBJECT_BYTES * (len(self._names) + 1)
 
 
 class Run:

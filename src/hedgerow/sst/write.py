@@ -7,7 +7,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from hedgerow.sst.format import CHECKSUM_CHARACTERS, CHECKSUMS_KEY, MAGIC, META_KEY, EncodedSst, SstMeta, checksum_slot
+from hedgerow.sst.format import (
+    CHECKSUM_CHARACTERS,
+    CHECKSUMS_KEY,
+    MAGIC,
+    META_KEY,
+    EncodedSst,
+    SstMeta,
+    checksum_slot,
+)
 
 __all__ = ["BLOCK_BYTES", "BLOCK_ROWS_MAX", "encode_sst"]
 

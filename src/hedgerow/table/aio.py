@@ -55,7 +55,9 @@ async def create(
     return AsyncTable(core)
 
 
-async def open(url: str | Path, *, options: Mapping[str, Any] | None = None, cache_bytes: int = CACHE_BYTES) -> AsyncTable:
+async def open(
+    url: str | Path, *, options: Mapping[str, Any] | None = None, cache_bytes: int = CACHE_BYTES
+) -> AsyncTable:
     """Open a table; ``TableNotFound`` where there is none. See ``hedgerow.open``."""
     return AsyncTable(await open_table(url, options=options, cache_bytes=cache_bytes))
 
@@ -322,5 +324,3 @@ def _seen(future: asyncio.Future[None]) -> None:
     """A caller that never looks at its future has chosen not to know; flush() will tell it."""
     if not future.cancelled():
         future.exception()
-
-

@@ -143,7 +143,10 @@ class TableSchema:
             keys,
             pa.array(np.full(count, operation, np.int8)),
             pa.array(np.arange(count, dtype=np.int64)),
-            *(columns[name] if name in columns else pa.nulls(count, self.columns.field(name).type) for name in self.names),
+            *(
+                columns[name] if name in columns else pa.nulls(count, self.columns.field(name).type)
+                for name in self.names
+            ),
         ]
         whole = pa.Table.from_arrays(arrays, schema=self.stored)
         if whole.nbytes // count > ROW_BYTES_MAX // 64:
@@ -232,7 +235,9 @@ def _check_names(columns: pa.Schema) -> None:
         if name.lower() in _RESERVED:
             raise InvalidInput(f"The column name {name!r} is Hedgerow's own. Rename the column.")
         if name.lower() in seen:
-            raise InvalidInput(f"The columns {seen[name.lower()]!r} and {name!r} differ only in case, if at all. Rename one.")
+            raise InvalidInput(
+                f"The columns {seen[name.lower()]!r} and {name!r} differ only in case, if at all. Rename one."
+            )
         seen[name.lower()] = name
 
 
@@ -338,11 +343,15 @@ def _converted(column: pa.Array, field: pa.Field) -> pa.Array:
     if column.type == field.type:
         return column
     if not _compatible(column.type, field.type):
-        raise InvalidInput(f"The column {field.name!r} is of type {field.type}; the rows have {column.type}. Cast it first.")
+        raise InvalidInput(
+            f"The column {field.name!r} is of type {field.type}; the rows have {column.type}. Cast it first."
+        )
     try:
         return column.cast(field.type, safe=True)
     except pa.ArrowException as error:
-        raise InvalidInput(f"The column {field.name!r} is of type {field.type}, and the rows' {column.type} does not fit: {error}") from None
+        raise InvalidInput(
+            f"The column {field.name!r} is of type {field.type}, and the rows' {column.type} does not fit: {error}"
+        ) from None
 
 
 def _compatible(given: pa.DataType, wanted: pa.DataType) -> bool:
@@ -355,10 +364,12 @@ def _compatible(given: pa.DataType, wanted: pa.DataType) -> bool:
         types.is_duration,
         types.is_nested,
         lambda t: types.is_string(t) or types.is_large_string(t) or types.is_string_view(t),
-        lambda t: types.is_binary(t) or types.is_large_binary(t) or types.is_binary_view(t) or types.is_fixed_size_binary(t),
+        lambda t: (
+            types.is_binary(t) or types.is_large_binary(t) or types.is_binary_view(t) or types.is_fixed_size_binary(t)
+        ),
     )
     if types.is_null(given) or any(family(given) and family(wanted) for family in families):
         return True
     if types.is_timestamp(given) and types.is_timestamp(wanted):
-        return (given.tz is None) == (wanted.tz is None)
-    return types.is_floating(wanted) and (types.is_floating(given) or types.is_integer(given))
+        return bool((given.tz is None) == (wanted.tz is None))
+    return bool(types.is_floating(wanted) and (types.is_floating(given) or types.is_integer(given)))

@@ -124,7 +124,7 @@ class Table:
         """
         self._look()
         index, encoded = self._schema.locate(key)
-        row = self._reader.get_cached(index, encoded)
+        row: Any = self._reader.get_cached(index, encoded)
         if row is MISS:
             row = self._loop.run(self._reader.get(index, encoded))
         return row["value"] if self._key_value and row is not None else row
@@ -134,8 +134,8 @@ class Table:
         self._look()
         locate, cached = self._schema.locate, self._reader.get_cached
         places = [locate(key) for key in keys]
-        rows = [cached(index, encoded) for index, encoded in places]
-        if MISS in rows:
+        rows: list[Any] = [cached(index, encoded) for index, encoded in places]
+        if any(row is MISS for row in rows):
             return self._loop.run(self._twin.get_located(places))
         return [row["value"] if row is not None else None for row in rows] if self._key_value else rows
 
@@ -336,4 +336,3 @@ def _stream(batches: AsyncIterator[pa.RecordBatch], loop: Background) -> Iterato
 
     while taken := loop.run(some()):
         yield from taken
-

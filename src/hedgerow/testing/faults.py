@@ -189,7 +189,9 @@ class SimulatedStore:
         while True:
             start = lines[-1].path if lines else after
             page = await self._request(
-                "list", prefix, lambda start=start: self._world.objects.page(prefix, start, self._world.page_objects)  # type: ignore[misc]
+                "list",
+                prefix,
+                lambda start=start: self._world.objects.page(prefix, start, self._world.page_objects),  # type: ignore[misc]
             )
             lines.extend(page)
             if len(page) < self._world.page_objects:

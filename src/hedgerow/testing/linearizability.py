@@ -211,9 +211,7 @@ class History:
             return tuple(self._operations)
 
 
-def check_linearizable(
-    operations: Iterable[Operation], *, state_limit: int = _STATE_LIMIT
-) -> Violation | None:
+def check_linearizable(operations: Iterable[Operation], *, state_limit: int = _STATE_LIMIT) -> Violation | None:
     """The first violation found, or ``None`` for a history that is linearizable.
 
     Every key starts out absent. Written values need not be unique, but unique ones make the check both
@@ -469,9 +467,7 @@ class _Register:
             return f"{len(unplaced)} operations that completed one after the other do not all fit"
         (get,) = unplaced
         number = next(
-            number
-            for number, operation in zip(self.numbers, self.operations, strict=True)
-            if operation is get
+            number for number, operation in zip(self.numbers, self.operations, strict=True) if operation is get
         )
         prefix = f"{get} fits nowhere: "
         deadline = math.inf if get.completed is None else get.completed
@@ -493,9 +489,7 @@ class _Register:
                 return f"{prefix}the first write of that value came later, {possible[0]}"
         # The last instant at which the value can have been written: any other value seen later is newer.
         last = max((_until(write) for write in possible if write.invoked <= deadline), default=-math.inf)
-        newer = [
-            operation for operation in others if operation.invoked > last and _until(operation) < get.invoked
-        ]
+        newer = [operation for operation in others if operation.invoked > last and _until(operation) < get.invoked]
         for operation in newer:
             if operation.kind != "get":
                 return f"{prefix}{operation} had completed before"
@@ -589,9 +583,7 @@ def _differing(state: Mapping[Any, Any], wanted: Mapping[Any, Any]) -> set[Any]:
     return {key for key in (*state, *wanted) if not _same(state.get(key), wanted.get(key))}
 
 
-def _apply(
-    write: tuple[Hashable, Any], state: dict[Any, Any], wanted: Mapping[Any, Any], differing: set[Any]
-) -> None:
+def _apply(write: tuple[Hashable, Any], state: dict[Any, Any], wanted: Mapping[Any, Any], differing: set[Any]) -> None:
     """Apply one write to the state, and to the set of keys in which it differs from what is wanted."""
     key, value = write
     if value is None:

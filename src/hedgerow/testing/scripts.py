@@ -113,7 +113,13 @@ class _Player:
     async def play(self, text: str) -> int:
         process = self.world.process("founder")
         await create_table(
-            process.store, schema=None, key=None, partitions=1, options=None, cache_bytes=0, environment=process.environment
+            process.store,
+            schema=None,
+            key=None,
+            partitions=1,
+            options=None,
+            cache_bytes=0,
+            environment=process.environment,
         )
         steps = 0
         for number, raw in enumerate(text.splitlines(), 1):
@@ -142,7 +148,7 @@ class _Player:
         ):
             match = re.fullmatch(pattern, line)
             if match:
-                await step(*match.groups())  # type: ignore[operator]
+                await step(*match.groups())
                 return
         raise ScriptError("not a step")
 
@@ -153,15 +159,13 @@ class _Player:
         process = self.world.process(f"writer {name}")
         gate = self.gates[name] = _Gate(process)
         core = await open_table(
-            gate,  # type: ignore[arg-type]
+            gate,
             options=None,
             cache_bytes=0,
             environment=process.environment,
             policy=RetryPolicy(),
         )
-        writer = AsyncTable(core).writer(
-            name=f"writer {name}", max_parallel_writes=self.parallel, flush_interval_s=0.0
-        )
+        writer = AsyncTable(core).writer(name=f"writer {name}", max_parallel_writes=self.parallel, flush_interval_s=0.0)
         self.writers[name] = await writer.start()
         self.opening[name] = asyncio.ensure_future(writer.acquire([0]))
         await _settle()
@@ -194,7 +198,9 @@ class _Player:
     async def _is_fenced(self, name: str, epoch: str) -> None:
         task = self.opening[name]
         errors: list[BaseException | None] = [task.exception()] if task.done() else []
-        errors += [future.exception() for row, future in self.futures.items() if self.put_by[row] == name and future.done()]
+        errors += [
+            future.exception() for row, future in self.futures.items() if self.put_by[row] == name and future.done()
+        ]
         fenced = [error for error in errors if isinstance(error, Fenced)]
         _expect(bool(fenced), "nobody told it")
         _expect(fenced[0].current_epoch == int(epoch), f"by epoch {fenced[0].current_epoch}")

@@ -149,12 +149,14 @@ class _Simulation:
             died = asyncio.get_running_loop().create_future()
             process.on_crash.append(lambda died=died: died.done() or died.set_result(None))  # type: ignore[misc]
             task = asyncio.ensure_future(role(process))
-            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # of a dead process: nobody asks
+            task.add_done_callback(
+                lambda ended: ended.cancelled() or ended.exception()
+            )  # of a dead process: nobody asks
             await asyncio.wait([task, died], return_when=asyncio.FIRST_COMPLETED)
-            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                if not isinstance(error, _EXPECTED):
-                    self._fail(f"{process.name}: {type(error).__name__}: {error}")
-                    return
+            error = task.exception() if task.done() and not task.cancelled() else None
+            if error is not None and not isinstance(error, _EXPECTED):
+                self._fail(f"{process.name}: {type(error).__name__}: {error}")
+                return
             await asyncio.sleep(self.rng.uniform(0, 5))
 
     def _fail(self, problem: str) -> None:
@@ -246,7 +248,9 @@ class _Simulation:
         keep = process.rng.choice((0, 1, 5))
         for _ in range(process.rng.randrange(1, 10)):
             await asyncio.sleep(process.rng.uniform(0.5, 6))
-            await Collector(table._core.manifests, keep_entries=keep, staging_entries=process.rng.choice((0, 10))).collect()
+            await Collector(
+                table._core.manifests, keep_entries=keep, staging_entries=process.rng.choice((0, 10))
+            ).collect()
 
     # --- the record -----------------------------------------------------------------------------------------
 
@@ -389,5 +393,3 @@ def _now() -> float:
 
 def _text(violation: Violation | None) -> str | None:
     return None if violation is None else str(violation)
-
-
