@@ -212,7 +212,8 @@ mtype = { unsent, sent, created, finished, failed };                            
 #define WINDOW          fences_of[me]
 #endif
 
-/* Where fences are collected too, a create proves nothing by itself: look at the manifest after it. */
+/* Where fences are collected too, a create proves nothing by itself: look at the manifest after it, and send nothing
+ * before that. The look is part of the step: whoever passes it later would have passed it at once. */
 #if defined(LOOK_AT_EPOCH_AND_REPLAY_POINT)
 #define LOOK_FAILS(row) (manifest_epoch != me || slot_of[row] <= manifest_replay_point)
 #elif defined(LOOK_AT_EPOCH)
@@ -385,10 +386,14 @@ inline put_row(row)
 
 inline see_row_stand(row)
 {
+#ifdef SEND_BEFORE_LOOK
+	state_of[row] = created                                 /* the look comes later, just before the acknowledgement */
+#else
 	if
 	:: LOOK_FAILS(row) -> state_of[row] = failed; halt()
 	:: else -> state_of[row] = created
 	fi
+#endif
 }
 
 /* A newer object holds the slot. Was our row never written? Only if the slot was never collected: the object may be a
@@ -441,7 +446,11 @@ inline acknowledge(row)
 {
 	if
 	:: state_of[row] == created ->
+#ifdef SEND_BEFORE_LOOK
+		waits = LOOK_FAILS(row);
+#else
 		waits = false;
+#endif
 #ifndef ACK_OUT_OF_ORDER
 		other = 0;
 		do

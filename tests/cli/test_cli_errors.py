@@ -66,7 +66,7 @@ ROWS = [
     ("17", "row 1: a row is a JSON object"),
     ("{}", "row 1: the column 'order_id' is missing or null"),
     ('{"order_id": null}', "row 1: the column 'order_id' is missing or null"),
-    ('{"order_id": 1, "colour": "red"}', "row 1: there is no column 'colour'; the table has order_id, status"),
+    ('{"order_id": 1, "colour": "red"}', "row 1: there is no column 'colour'; the table has order_id"),
     ('{"order_id": "1"}', "row 1: the column 'order_id' is of type int64; '1' is not a whole number"),
     ('{"order_id": 1.5}', "1.5 is not a whole number"),
     ('{"order_id": true}', "True is not a whole number"),

@@ -283,7 +283,7 @@ def json_values(column: pa.Array) -> list[Any]:
     """
     dtype = column.type
     if types.is_timestamp(dtype) and dtype.tz:
-        # An instant is written in UTC: offsets of long ago have seconds, which no reader of ISO dates expects.
+        # An instant is written in UTC: offsets of long ago have seconds, which ISO 8601 cannot say.
         column = column.cast(pa.timestamp(dtype.unit, "UTC"))
     try:
         values: list[Any] = column.to_pylist()

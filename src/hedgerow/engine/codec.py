@@ -10,6 +10,7 @@ decided by ``encode`` for every entry.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ _TABLE_FIELDS = (
 )
 _NUMBERS = ("base", "level", "filter_offset", "filter_len", "block_meta_offset", "block_meta_len", "rows", "wal_id",
             "manifest", "epoch")  # fmt: skip
+_get_numbers = operator.attrgetter(*_NUMBERS)
 _NUMBER_TYPES = {name: "<u4" if name in ("level", "filter_len", "block_meta_len") else "<u8" for name in _NUMBERS}
 
 
@@ -218,6 +220,7 @@ def _pack(owned: Sequence[tuple[int, tuple[SstInfo, ...]]]) -> _Files | None:
     files = [sst for _, ssts in owned for sst in ssts]
     if not files:
         return None
+    matrix = np.array(list(map(_get_numbers, files)), "<u8")
     return _Files(
         owners=tuple((index, len(ssts)) for index, ssts in owned),
         ids=b"".join([sst.id for sst in files]),
@@ -227,7 +230,8 @@ def _pack(owned: Sequence[tuple[int, tuple[SstInfo, ...]]]) -> _Files | None:
         limit_lengths=np.array([len(sst.key_limit) for sst in files], "<u2").tobytes(),
         limits=b"".join([sst.key_limit for sst in files]),
         numbers={
-            name: _planes(np.array([getattr(sst, name) for sst in files], _NUMBER_TYPES[name])) for name in _NUMBERS
+            name: _planes(np.ascontiguousarray(matrix[:, at].astype(_NUMBER_TYPES[name])))
+            for at, name in enumerate(_NUMBERS)
         },
     )
 

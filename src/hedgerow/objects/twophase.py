@@ -166,12 +166,13 @@ class TwoPhaseStore:
 
     async def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; one that is not there is no error."""
-        paths = list(dict.fromkeys(paths))  # a path that is given twice would have us take over from ourselves
-        held = await _each(self._records.get, paths)
-        bare = [path for path, record in zip(paths, held, strict=True) if record is None]
-        if bare:
-            await self._plain.delete(bare)
-        await self._delete_recorded([record for record in held if record is not None])
+        # Once each: a path that is given twice would have us take over from ourselves.
+        paths = list(dict.fromkeys(paths))
+        temporaries = [path for path in paths if _TEMPORARY.fullmatch(path)]
+        if temporaries:
+            await self._plain.delete(temporaries)
+        held = await _each(self._held, (path for path in paths if not _TEMPORARY.fullmatch(path)))
+        await self._delete_claimed([record for record in held if record is not None])
 
     async def copy(self, source: str, destination: str) -> None:
         """Copy an object to a name that nobody creates."""
@@ -195,7 +196,8 @@ class TwoPhaseStore:
         """
         unfinished = await self._records.unfinished(prefix)
         await _each(self._finish, (record for record in unfinished if record.state == "pending"))
-        await self._delete_recorded([record for record in unfinished if record.state != "pending"])
+        claimed = await _each(self._claim, (record for record in unfinished if record.state != "pending"))
+        await self._delete_claimed([record for record in claimed if record is not None])
         return len(unfinished)
 
     async def orphans(self, prefix: str, older_than_ms: int) -> Sequence[ObjectMeta]:
@@ -230,8 +232,7 @@ class TwoPhaseStore:
         if await self._there(path):
             raise ObjectExists(f"{self.url}/{path} exists.")
         age_ms = self._stopwatch_ms()
-        checksum = xxhash.xxh3_64_hexdigest(data)
-        record = Record(path, f"{path}.{self._environment.new_id().hex()}.{checksum}", checksum)
+        record = Record(path, self._temporary(path, data), xxhash.xxh3_64_hexdigest(data))
         await self._plain.put(record.source, data)
         holder, certain = await self._insert(record)
         if holder.source != record.source:
@@ -325,8 +326,20 @@ class TwoPhaseStore:
 
     # --- delete ---------------------------------------------------------------------------------------------
 
-    async def _delete_recorded(self, records: Sequence[Record]) -> None:
-        claimed = [record for record in await _each(self._claim, records) if record is not None]
+    async def _held(self, path: str) -> Record | None:
+        """The record under which we may delete what is at a path; None where nothing is there."""
+        record = await self._records.get(path)
+        if record is None:
+            if not await self._there(path):
+                return None
+            # It was put, not created. The slot is taken all the same: a create must not come between.
+            claim = Record(path, self._temporary(path, b""), "", "deleting")
+            record = await self._records.insert(claim)
+            if record.source == claim.source:
+                return record
+        return await self._claim(record)
+
+    async def _delete_claimed(self, claimed: Sequence[Record]) -> None:
         if not claimed:
             return
         # In this order: once the source is gone no copy can bring the object back.
@@ -371,6 +384,10 @@ class TwoPhaseStore:
         loop, environment = asyncio.get_running_loop(), self._environment
         started_s, started_ms = loop.time(), environment.now_ms()
         return lambda: max((loop.time() - started_s) * 1000, environment.now_ms() - started_ms)
+
+    def _temporary(self, path: str, data: bytes) -> str:
+        """A name that nobody has used before."""
+        return f"{path}.{self._environment.new_id().hex()}.{xxhash.xxh3_64_hexdigest(data)}"
 
     def _check_name(self, path: str) -> None:
         if _TEMPORARY.fullmatch(path):
