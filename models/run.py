@@ -409,7 +409,7 @@ def judge(check: Check, outcome: Outcome) -> tuple[bool, str]:
 
 def run(checks: Sequence[Check]) -> bool:
     """Run the checks, print the table, and tell whether all is as expected."""
-    width = max(len(check.name) for check in checks)
+    width = max(len("configuration"), *(len(check.name) for check in checks))
     failures: list[str] = []
     for expect in Expect:
         group = [check for check in checks if check.expect is expect]

@@ -24,7 +24,9 @@ SHAPES = {
     "the usual": Plan(),
     "two compactors, two collectors": Plan(writers=3, compactors=2, collectors=2, operations=400),
     "sleepers": Plan(faults=FaultPlan(pause_before=0.02, pause_after=0.02), compactors=2, collectors=2),
-    "a terrible store": Plan(faults=FaultPlan(lost_response=0.08, lands_later=0.05, server_error=0.08, own_conflict=0.08)),
+    "a terrible store": Plan(
+        faults=FaultPlan(lost_response=0.08, lands_later=0.05, server_error=0.08, own_conflict=0.08)
+    ),
     "crashes": Plan(faults=FaultPlan(crash_before=0.01, crash_after=0.01), writers=3),
     "a long run": Plan(operations=2_000, keys=20, partitions=4, writers=3, readers=2),
 }
@@ -64,7 +66,9 @@ def main() -> int:
                 print(broken[-1], flush=True)
             if sum(runs.values()) % 100 == 0:
                 print(f"{sum(runs.values())} runs, {sum(operations.values()):,} operations", flush=True)
-    models = subprocess.run([sys.executable, str(ROOT / "models" / "run.py")], capture_output=True, text=True, check=False)
+    models = subprocess.run(
+        [sys.executable, str(ROOT / "models" / "run.py")], capture_output=True, text=True, check=False
+    )
     print(models.stdout)
     write(arguments.minutes, runs, operations, happened, broken, models.stdout)
     return 1 if broken or models.returncode not in (0, 3) else 0

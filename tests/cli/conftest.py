@@ -38,7 +38,7 @@ def run(tmp_path: Path) -> Run:
             capture_output=True,
             text=True,
             timeout=PROCESS_TIMEOUT_S,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, "COLUMNS": "200", **(environment or {})},
         )
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done

@@ -46,6 +46,7 @@ USAGE = [
     (["scan", "orders", "--limit", "-1"], "'--limit': Input should be greater"),
     (["load", "orders", "a.csv", "--format", "xlsx"], "xlsx"),
     (["create", "new", "--partitions", "x"], "--partitions"),
+    (["scan", "orders", "--columns", ""], "--columns: name at least one column"),
     (["--option", "secret", "get", "orders", "1"], "--option region=eu-central-1"),
 ]
 

@@ -41,7 +41,7 @@ def options(endpoint: str) -> list[str]:
 @pytest.fixture
 def environment(endpoint: str) -> dict[str, str]:
     names = {f"AWS_{name.upper()}": value for name, value in CREDENTIALS.items()}
-    return {**names, "AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true"}
+    return {**names, "AWS_ENDPOINT_URL": endpoint}
 
 
 def test_options_before_and_after_the_command(run: Any, options: list[str]) -> None:

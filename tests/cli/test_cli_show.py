@@ -86,8 +86,8 @@ def test_the_page_of_inspect() -> None:
     print_report(report(), Console(file=stream, width=160))
     page = stream.getvalue()
     for phrase in (
-        "s3://shop/orders", "manifest 17", "list<item: string>", "key 1", "[bold]host:1", "live", "never owned", "1,200",
-        "24,690", "13,578,000", "audit", "never expires", "1970-01-01 00:00:01Z (expired)",
+        "s3://shop/orders", "manifest 17", "list<item: string>", "key 1", "[bold]host:1", "live", "never owned",
+        "1,200", "24,690", "13,578,000", "audit", "never expires", "1970-01-01 00:00:01Z (expired)",
         "2 partitions, 1 with a live owner; 4 files with 24,690 rows, 13.6 MB; 2 snapshots.",
     ):  # fmt: skip
         assert phrase in page, phrase

@@ -79,10 +79,10 @@ def test_lines_keep_their_numbers_however_they_arrive(lines: list[bytes], step: 
 @pytest.mark.parametrize(
     "dtype",
     [
-        pa.int32(), pa.float64(), pa.float32(), pa.float16(), pa.string(), pa.binary(), pa.binary(7), pa.bool_(), pa.date32(),
-        pa.date64(), pa.time32("ms"), pa.time64("ns"), pa.timestamp("s"), pa.timestamp("ns", "Europe/Berlin"),
-        pa.timestamp("us", "+02:00"), pa.duration("ms"), pa.decimal128(12, 3), pa.decimal256(60, 3), pa.list_(pa.int64()),
-        pa.list_(pa.list_(pa.timestamp("us", "UTC"))),
+        pa.int32(), pa.float64(), pa.float32(), pa.float16(), pa.string(), pa.binary(), pa.binary(7), pa.bool_(),
+        pa.date32(), pa.date64(), pa.time32("ms"), pa.time64("ns"), pa.timestamp("s"), pa.timestamp("us", "+02:00"),
+        pa.timestamp("ns", "Europe/Berlin"), pa.duration("ms"), pa.decimal128(12, 3), pa.decimal256(60, 3),
+        pa.list_(pa.int64()), pa.list_(pa.list_(pa.timestamp("us", "UTC"))),
     ],
     ids=str,
 )  # fmt: skip

@@ -84,6 +84,14 @@ class TwoPhaseWorld(World):
         return process
 
 
+def plan_of(seed):
+    """Every other seed, hardly anything works."""
+    plan = FaultPlan()
+    if seed % 2:
+        plan = FaultPlan(*(5 * getattr(plan, name) for name in FaultPlan.__struct_fields__))
+    return plan
+
+
 def now():
     return asyncio.get_running_loop().time()
 
@@ -152,7 +160,7 @@ class Client:
 
 
 async def racing_world(seed, *, clients, operations, paths, weights, plan=None):
-    world = TwoPhaseWorld(random.Random(seed), plan)
+    world = TwoPhaseWorld(random.Random(seed), plan or plan_of(seed))
     history = History()
     everybody = [Client(world.process(f"p{i}"), history, paths, weights) for i in range(clients)]
     tasks = []
@@ -224,7 +232,7 @@ def test_creates_reads_deletes_and_recoveries_are_linearizable_whatever_fails(bl
                 if operation.kind == "put" and operation.outcome == "ok"
             ).values()
         )
-    assert seen["names used again"] > 50, seen
+    assert seen["names used again"] > 20, seen
     assert {"put ok", "put failed", "put unknown", "delete ok", "delete unknown", "get ok"} <= set(seen)
 
 

@@ -9,7 +9,6 @@ import pwd
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -79,7 +78,7 @@ def _other_user() -> tuple[int, int]:
         with contextlib.suppress(KeyError):
             entry = pwd.getpwnam(name)
             return entry.pw_uid, entry.pw_gid
-    pytest.skip("PostgreSQL does not run as root, and there is neither a user 'postgres' nor 'nobody'")
+    pytest.skip("SKIPPED FOR LACK OF POSTGRESQL: it does not run as root, and there is no user 'postgres' or 'nobody'")
 
 
 def _bin_folder() -> Path | None:
@@ -100,8 +99,7 @@ def postgres():
     pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'hedgerow[postgres]'")
     bin_folder = _bin_folder()
     if bin_folder is None:
-        print("NOT TESTED: PostgreSQL records (no initdb and postgres here)", file=sys.stderr)
-        pytest.skip("no PostgreSQL: install Debian's 'postgresql' or PyPI's 'pgserver'")
+        pytest.skip("SKIPPED FOR LACK OF POSTGRESQL: install Debian's 'postgresql' or PyPI's 'pgserver'")
     server = Postgres(bin_folder)
     try:
         server.start()
@@ -113,7 +111,7 @@ def postgres():
 
 @pytest.fixture(scope="session")
 def dynamodb():
-    """The address of a DynamoDB endpoint."""
+    """The address of DynamoDB's API; S3's answers there too."""
     pytest.importorskip("boto3", reason="boto3 is not installed: pip install 'hedgerow[dynamodb]'")
     servers = pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[server]'")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)

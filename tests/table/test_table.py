@@ -615,3 +615,84 @@ def test_inspect_tells_who_owns_what(orders: hg.Table) -> None:
     assert {(p.epoch, p.owner) for p in report.partitions} == {(1, "")}
     assert report.snapshots == ()
     assert report.columns == {"order_id": "int64", "status": "string", "amount": "double"}
+
+
+# --- nothing is changed on the way --------------------------------------------------------------------------
+
+AT = dt.datetime(2026, 1, 1, 12, 0, 0, 123456)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        (pa.timestamp("ms"), AT),
+        (pa.date32(), AT),
+        (pa.timestamp("us"), dt.date(2026, 1, 1)),
+        (pa.time32("s"), dt.time(1, 2, 3, 999_999)),
+        (pa.duration("ms"), dt.timedelta(microseconds=1_999)),
+        (pa.float32(), 1e300),
+        (pa.decimal128(5, 2), decimal.Decimal("1.234")),
+    ],
+)
+def test_a_value_that_would_be_changed_is_refused(dtype: pa.DataType, value: Any) -> None:
+    table = hg.create(
+        f"memory://exact-{os.urandom(4).hex()}", schema=pa.schema([("id", pa.int64()), ("v", dtype)]), key="id"
+    )
+    with table.writer() as w, pytest.raises(hg.InvalidInput, match="'v'"):
+        w.put({"id": 1, "v": value})
+
+
+def test_a_column_that_would_lose_digits_is_refused() -> None:
+    table = hg.create("memory://narrow", schema=pa.schema([("id", pa.int64()), ("v", pa.float32())]), key="id")
+    with table.writer() as w:
+        with pytest.raises(hg.InvalidInput, match="exactly"):
+            w.write(pa.table({"id": [1], "v": [16_777_217.0]}))
+        w.write(pa.table({"id": [1, 2, 3], "v": [0.5, float("nan"), None]}))
+        assert w.get(1)["v"] == 0.5
+
+
+def test_nanoseconds_come_back_whole() -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ns")), ("took", pa.duration("ns"))])
+    table = hg.create("memory://nanoseconds", schema=schema, key="id", partitions=1)
+    rows = pa.table({"id": [1, 2, 3], "at": pa.array([1, 1_000, None], pa.timestamp("ns")),
+                     "took": pa.array([7, None, 9], pa.duration("ns"))}, schema=schema)  # fmt: skip
+    with table.writer() as w:
+        w.write(rows)
+    table.refresh()
+    assert table.to_arrow().equals(rows)
+    import numpy as np
+
+    assert table.get(1)["at"] == np.datetime64(1, "ns")
+    assert table.get(3)["at"] is None
+    with table.writer() as w:
+        w.put(table.get(1))
+    table.refresh()
+    assert table.to_arrow().equals(rows)
+
+
+def test_a_bytes_table_takes_no_null() -> None:
+    kv = hg.create("memory://no-null")
+    with kv.writer() as w, pytest.raises(hg.InvalidInput, match="'value' must not be null"):
+        w.put(b"k")
+    assert kv.key_value
+
+
+def test_an_unknown_time_zone_is_refused_when_the_table_is_made() -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "Nowhere/X"))])
+    with pytest.raises(hg.InvalidInput, match="Nowhere/X"):
+        hg.create("memory://nowhere", schema=schema, key="id")
+    for zone in ("UTC", "Europe/Berlin", "+02:00"):
+        fine = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", zone))])
+        hg.create(f"memory://zone-{zone}", schema=fine, key="id")
+
+
+def test_a_scan_comes_in_batches_of_bounded_size(orders: hg.Table) -> None:
+    with orders.writer() as w:
+        w.write(rows(200_000))
+    orders.refresh()
+    assert max(batch.num_rows for batch in orders.scan()) <= 65_536
+
+
+def test_a_place_where_no_folder_can_be_is_refused_at_once() -> None:
+    with pytest.raises(hg.InvalidInput, match="cannot be made there"):
+        hg.create("file:///proc/hedgerow/table")

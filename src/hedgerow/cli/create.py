@@ -72,7 +72,7 @@ def create(
     schema = RowFile(schema_from).schema() if schema_from else schema_of(column) if column else None
     with new_table(session, url, schema, names_of(key), partitions) as table:
         shape = f"{len(table.schema)} columns, key {', '.join(table.key)}" if schema else "bytes to bytes"
-        session.close(
+        session.conclude(
             f"created {table.url}: {shape}, {table.partitions} partitions",
             {"url": table.url, "key": table.key, "partitions": table.partitions,
              "columns": {field.name: str(field.type) for field in table.schema}},

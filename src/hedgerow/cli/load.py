@@ -100,7 +100,7 @@ def _write(writer: hg.Writer, rows: pa.Table, source: RowFile) -> None:
 
 
 def _close(session: Session, files: int, progress: LoadProgress) -> None:
-    session.close(
+    session.conclude(
         f"loaded {progress.rows:,} rows ({size_text(progress.total_bytes)}) from {files} "
         f"{'file' if files == 1 else 'files'} in {progress.elapsed_s:.1f} s: "
         f"{progress.rows_per_s:,.0f} rows/s",

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 import typer
 
+import hedgerow as hg
 from hedgerow.cli.columns import names_of
 from hedgerow.cli.report import print_report
 from hedgerow.cli.rows import json_lines
@@ -21,7 +22,6 @@ from hedgerow.cli.session import (
     Traceback,
     Url,
     console_of,
-    is_bytes_table,
     print_json,
 )
 from hedgerow.cli.show import RowTable, bytes_text
@@ -61,7 +61,7 @@ def get(
         wanted = [key_of(text, fields, as_hex=as_hex) for text in keys]
         rows = table.get_many(wanted)
         found = [_whole(row, key) for row, key in zip(rows, wanted, strict=True) if row is not None]
-        of_bytes = is_bytes_table(table)
+        of_bytes = table.key_value
         batch = pa.RecordBatch.from_pylist(found, schema=table.schema)
     if session.json:
         print_json(json_lines(batch))
@@ -115,13 +115,16 @@ def scan(
       hedgerow scan ./orders --json | head -3
     """
     session = Session.of(context, options, as_json, quiet)
+    chosen = None if columns is None else names_of(columns)
+    if chosen == []:
+        raise hg.InvalidInput("--columns: name at least one column.")
     with session.open(url) as table:
         fields = [table.schema.field(name) for name in table.key]
         low, high = (
             None if text is None else key_of(text, fields, as_hex=as_hex, prefix=True) for text in (start, end)
         )
-        reader = table.scan(start=low, end=high, columns=names_of(columns) if columns is not None else None)
-        output = None if session.json else RowTable(reader.schema, binary_as_text=is_bytes_table(table) and not as_hex)
+        reader = table.scan(start=low, end=high, columns=chosen)
+        output = None if session.json else RowTable(reader.schema, binary_as_text=table.key_value and not as_hex)
         left = limit
         for batch in _slices(reader):
             rows = batch if left is None else batch.slice(0, left)

@@ -25,7 +25,6 @@ __all__ = [
     "Traceback",
     "Url",
     "console_of",
-    "is_bytes_table",
     "print_json",
 ]
 
@@ -98,7 +97,7 @@ class Session(msgspec.Struct, frozen=True):
         """The table at an address."""
         return hg.open(url, options=self.options or None, refresh_interval_s=None)
 
-    def close(self, sentence: str, facts: Mapping[str, Any]) -> None:
+    def conclude(self, sentence: str, facts: Mapping[str, Any]) -> None:
         """The last line of a command that changed something: a sentence for people, facts for machines."""
         if self.json:
             print_json(msgspec.json.encode(facts) + b"\n")
@@ -118,7 +117,7 @@ class RowsCommand(TyperCommand):
         ]
         rest = super().parse_args(ctx, marked)
         for name, value in ctx.params.items():
-            if isinstance(value, list):
+            if isinstance(value, list | tuple):
                 ctx.params[name] = [one.removeprefix(_MARK) if isinstance(one, str) else one for one in value]
         return rest
 
@@ -128,12 +127,6 @@ def print_json(data: bytes) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
-
-
-def is_bytes_table(table: hg.Table) -> bool:
-    """Whether a table looks like one that maps bytes to bytes."""
-    types = {field.name: str(field.type) for field in table.schema}
-    return table.key == ("key",) and types == {"key": "binary", "value": "binary"}
 
 
 def console_of(*, stderr: bool = False) -> Console:

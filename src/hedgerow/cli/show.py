@@ -57,7 +57,8 @@ class RowTable:
                 overflow="ignore",
                 crop=False,
             )
-            sys.stdout.write(_GAP.join("─" * width for width in self._widths) + "\n")
+            rule = "─" if "utf" in (sys.stdout.encoding or "").lower() else "-"
+            sys.stdout.write(_GAP.join(rule * width for width in self._widths) + "\n")
         sys.stdout.writelines(self._line(row) + "\n" for row in self._waiting)
         sys.stdout.flush()
         self._waiting.clear()

@@ -11,7 +11,7 @@ import typer
 
 import hedgerow as hg
 from hedgerow.cli.rows import RowParser, lines_of
-from hedgerow.cli.session import AsHex, AsJson, Quiet, Session, StoreOptions, Traceback, Url, is_bytes_table
+from hedgerow.cli.session import AsHex, AsJson, Quiet, Session, StoreOptions, Traceback, Url
 from hedgerow.cli.values import key_of
 
 __all__ = ["Keys", "delete", "put"]
@@ -61,7 +61,7 @@ def put(
             for piece in _pieces(table, rows, as_hex):
                 writer.write(piece)
                 count += piece.num_rows
-    session.close(f"put {count:,} {'row' if count == 1 else 'rows'}", {"rows": count})
+    session.conclude(f"put {count:,} {'row' if count == 1 else 'rows'}", {"rows": count})
 
 
 def delete(
@@ -89,11 +89,11 @@ def delete(
         gone = [key_of(text, fields, as_hex=as_hex) for text in keys]
         with table.writer() as writer:
             writer.delete_many(gone)
-    session.close(f"deleted {len(gone):,} {'key' if len(gone) == 1 else 'keys'}", {"keys": len(gone)})
+    session.conclude(f"deleted {len(gone):,} {'key' if len(gone) == 1 else 'keys'}", {"keys": len(gone)})
 
 
 def _pieces(table: hg.Table, rows: list[str], as_hex: bool) -> Iterator[pa.Table]:
-    of_bytes = is_bytes_table(table)
+    of_bytes = table.key_value
     required = table.schema.names if of_bytes else table.key
     if rows == ["-"]:
         parser = RowParser(table.schema, required)

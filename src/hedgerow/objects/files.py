@@ -94,6 +94,12 @@ class FileStore:
                 "Give this user the right to read and write the folder, or choose another."
             ) from error
         except OSError as error:
+            if error.errno == errno.EROFS:
+                raise Unauthorized(f"{self.url}: the file system is read-only ({error.filename}).") from error
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+                raise InvalidInput(
+                    f"{self.url}: a folder cannot be made there: {error.strerror} ({error.filename})."
+                ) from error
             if error.errno == errno.ENOSPC:
                 raise StoreUnavailable(f"{self.url}: the disk is full ({error.filename}). Free some space.") from error
             raise StoreUnavailable(f"{self.url}: {error}") from error

@@ -32,11 +32,17 @@ _INDEX = "unfinished"
 _INSERTS_MAX = 10
 # Every attribute goes by a stand-in, because some of their names are words of DynamoDB's own.
 _NAMES = {"#n": "namespace", "#d": "destination", "#source": "source", "#state": "state", "#u": "unfinished"}
-_REFUSALS = frozenset(
-    ("AccessDeniedException", "ExpiredTokenException", "IncompleteSignatureException", "InvalidClientTokenId")
-    + ("InvalidSignatureException", "MissingAuthenticationToken", "MissingAuthenticationTokenException")
-    + ("NotAuthorized", "OptInRequired", "UnrecognizedClientException")
-)
+_REFUSALS = [
+    "AccessDenied",
+    "ExpiredToken",
+    "IncompleteSignature",
+    "InvalidClientTokenId",
+    "InvalidSignature",
+    "MissingAuthenticationToken",
+    "NotAuthorized",
+    "OptInRequired",
+    "UnrecognizedClient",
+]
 
 
 class DynamoRecords:
@@ -136,13 +142,15 @@ class DynamoRecords:
     async def mark(self, destination: str, source: str, from_state: State, to_state: State) -> bool:
         """Take one step, if the record has that source and state."""
         check_step(from_state, to_state)
-        stays = to_state in UNFINISHED
+        update, values = "SET #state = :to REMOVE #u", {":to": to_state, ":source": source, ":from": from_state}
+        if to_state in UNFINISHED:
+            update, values[":u"] = "SET #state = :to, #u = :u", destination
         return await self._write(
             "update_item",
             Key=_typed(self._key(destination)),
-            UpdateExpression="SET #state = :to, #u = #d" if stays else "SET #state = :to REMOVE #u",
+            UpdateExpression=update,
             ConditionExpression="#source = :source AND #state = :from",
-            ExpressionAttributeValues=_typed({":to": to_state, ":source": source, ":from": from_state}),
+            ExpressionAttributeValues=_typed(values),
         )
 
     async def delete(self, destination: str, source: str, state: State) -> bool:
@@ -231,7 +239,7 @@ class DynamoRecords:
     def _translated(self, error: Exception) -> HedgerowError:
         problem = f"{self.url}: {error}"
         code = error.response["Error"]["Code"] if isinstance(error, self._problems.ClientError) else ""
-        if code in _REFUSALS or isinstance(
+        if code.removesuffix("Exception") in _REFUSALS or isinstance(
             error, self._problems.NoCredentialsError | self._problems.PartialCredentialsError
         ):
             return Unauthorized(f"{problem} Check the credentials and their rights to the table.")

@@ -127,7 +127,7 @@ class PostgresRecords:
                 async with asyncio.timeout(self._timeout_s):
                     if self._connection is None:
                         self._connection = await self._connect()
-                    query = self._psycopg.sql.SQL(statement).format(table=self._table)  # type: ignore[arg-type]
+                    query = self._psycopg.sql.SQL(statement).format(table=self._table)
                     cursor = await self._connection.execute(query, values)
                     return [Record(*row) for row in await cursor.fetchall()]
             except (self._psycopg.Error, TimeoutError, UnicodeError) as error:
@@ -172,7 +172,7 @@ class PostgresRecords:
                 await connection.execute(
                     sql.SQL(f"CREATE INDEX ON {{}} (destination) WHERE state IN ({_UNFINISHED})").format(self._table)
                 )
-        except (errors.DuplicateTable, errors.UniqueViolation):
+        except (errors.DuplicateTable, errors.DuplicateObject, errors.UniqueViolation):
             return  # another process made it in the same moment
 
     async def _drop(self) -> None:
@@ -203,7 +203,7 @@ class PostgresRecords:
         state = getattr(error, "sqlstate", None) or ""
         if state.startswith("28") or state == "42501" or _refused(lines[0]):
             return Unauthorized(f"{problem}. Check the user, the password, and the right to use the table.")
-        if state.startswith(("22", "3D", "3F", "42")) or isinstance(error, UnicodeError):
+        if state.startswith(("22", "3D", "3F", "42")) or isinstance(error, self._psycopg.DataError | UnicodeError):
             return InvalidInput(f"{problem}. Check the address, the table and the path.")
         if isinstance(error, self._psycopg.ProgrammingError) and not state:
             return InvalidInput(f"{self._shown}: PostgreSQL cannot read that address.")

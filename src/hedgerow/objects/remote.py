@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -39,7 +40,11 @@ class RemoteStore:
             "timeout": timedelta(seconds=timeout_s),
             "connect_timeout": timedelta(seconds=min(timeout_s, 5.0)),
         }
-        if str(config.pop("allow_http", "")).lower() in ("1", "true") or _plain_http(config):
+        if (
+            str(config.pop("allow_http", "")).lower() in ("1", "true")
+            or _plain_http(config)
+            or _plain_http_by_environment()
+        ):
             client["allow_http"] = True
         try:
             from_url: Any = obstore.store.from_url  # its overloads name every option of every store
@@ -156,6 +161,8 @@ class RemoteStore:
                 f"{where}: the store refused the request. Check the credentials and their permission to read, write, "
                 f"list and delete. ({_first_line(error)})"
             )
+        if "builder error" in text:
+            return InvalidInput(f"{self._url}: the store's options make no request possible. ({_first_line(error)})")
         if isinstance(error, problems.InvalidPathError):
             return InvalidInput(f"{where}: not a path that this store can hold. ({_first_line(error)})")
         return StoreUnavailable(f"{where}: {_first_line(error)}")
@@ -163,6 +170,15 @@ class RemoteStore:
 
 def _plain_http(config: Mapping[str, Any]) -> bool:
     return any("endpoint" in key and str(value).startswith("http://") for key, value in config.items())
+
+
+def _plain_http_by_environment() -> bool:
+    """An endpoint of the environment is used where no option names one, so what it says of HTTP counts as well."""
+    names = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
+    allowed = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP")
+    return any(os.environ.get(name, "").startswith("http://") for name in names) or any(
+        os.environ.get(name, "").lower() in ("1", "true") for name in allowed
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -40,6 +40,7 @@ week. Six rules make that harmless, and each has a test that fails without it.
   says only a name, so one that is late would hit the next object of that name. Where a second process helped, or an
   answer was lost, such a delete may be under way; then the name is *spent*: it stays taken for good. That costs a row
   for each delete that went wrong. ``forget`` removes those rows, on an operator's word that nothing old still runs.
+  What was put has no record, and gets one while it is deleted, so that no create comes between.
 * **A miss is looked at twice.** After "not found" the record is read, and where there is one the object is read again:
   it may have been copied in between.
 * **Listings recover first**, and fail where they cannot: an object that was created and not yet copied is in no page.

@@ -10,6 +10,7 @@ import bisect
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from hedgerow.sst.format import DELETE, INTERNAL_COLUMNS
@@ -46,7 +47,7 @@ class Block:
         columns = self._columns
         if columns is None:
             self._ops = self.rows.column("_op").to_pylist()
-            columns = self._columns = [self.rows.column(name).to_pylist() for name in self._names]
+            columns = self._columns = [python_values(self.rows.column(name)) for name in self._names]
         if self._ops[at] == DELETE:  # type: ignore[index]
             return None
         return {name: column[at] for name, column in zip(self._names, columns, strict=True)}
@@ -55,6 +56,15 @@ class Block:
     def size_bytes(self) -> int:
         """Roughly what this block costs in memory once its lists are built."""
         return int(self.rows.nbytes) + int(self.rows.num_rows) * _OBJECT_BYTES * (len(self._names) + 1)
+
+
+def python_values(column: pa.ChunkedArray) -> list[Any]:
+    """A column as Python values. Nanoseconds that no ``datetime`` can hold come as ``numpy.datetime64`` (or timedelta)."""
+    try:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    except ValueError:
+        values = column.to_numpy()
+        return [None if missing else value for value, missing in zip(values, np.isnat(values), strict=True)]
 
 
 class Run:

@@ -84,6 +84,11 @@ class AsyncTable:
         return self._core.schema.partitions
 
     @property
+    def key_value(self) -> bool:
+        """Whether the table was made without a schema, and maps bytes to bytes."""
+        return self._core.schema.key_value
+
+    @property
     def url(self) -> str:
         """Where the table is."""
         return self._core.store.url
@@ -288,6 +293,7 @@ def tables_of(rows: Any) -> Iterable[pa.Table]:
 
 
 _CHUNK_BYTES = 64 << 20
+_BATCH_ROWS = 65_536
 
 
 def _bounded(table: pa.Table) -> Iterable[pa.Table]:
@@ -305,7 +311,7 @@ def _visible(rows: pa.Table, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
     return [
         pa.RecordBatch.from_arrays([column.cast(field.type) if column.type != field.type else column
                                     for column, field in zip(batch.columns, schema, strict=True)], schema=schema)
-        for batch in rows.select(schema.names).to_batches()
+        for batch in rows.select(schema.names).to_batches(max_chunksize=_BATCH_ROWS)
         if batch.num_rows
     ]  # fmt: skip
 

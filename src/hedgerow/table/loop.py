@@ -7,6 +7,7 @@ table there would hang or, worse, speak with the parent's voice. So a fork is no
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import os
 import threading
@@ -38,6 +39,7 @@ class Background:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="hedgerow", daemon=True)
         self._thread.start()
+        atexit.register(self._end)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for a coroutine from a thread of the caller's."""
@@ -60,6 +62,19 @@ class Background:
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Let a coroutine run without waiting for it."""
         asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _end(self) -> None:
+        """At the end of the process: whatever still waits is dropped, without a word about tasks."""
+        if not self.usable or not self._thread.is_alive():
+            return
+
+        def drop() -> None:
+            for task in asyncio.all_tasks(self._loop):
+                task.cancel()
+            self._loop.call_soon(self._loop.stop)
+
+        self._loop.call_soon_threadsafe(drop)
+        self._thread.join(timeout=1.0)
 
     @property
     def usable(self) -> bool:

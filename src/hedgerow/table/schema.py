@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import math
+import re
+import zoneinfo
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,8 +26,11 @@ __all__ = ["ROW_BYTES_MAX", "TableSchema", "plan_layout"]
 
 ROW_BYTES_MAX = 128 << 20
 _RESERVED = {"_key", "_op", "_seq", "_commit_version", "_commit_timestamp", "_change"}
-_KEY_VALUE_COLUMNS = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+_KEY_VALUE_COLUMNS = pa.schema(
+    [pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
+)
 _ROW_OVERHEAD_BYTES = 64
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 def plan_layout(schema: pa.Schema | None, key: Sequence[str] | str | None, partitions: int) -> TableLayout:
@@ -220,9 +226,21 @@ def _plain_type(dtype: pa.DataType, name: str) -> pa.DataType:
         return pa.struct([pa.field(f.name, _plain_type(f.type, name), f.nullable) for f in dtype])
     if types.is_null(dtype):
         raise InvalidInput(f"The column {name!r} has the type null. Give it a real type.")
+    if types.is_timestamp(dtype) and dtype.tz is not None and not _known_zone(dtype.tz):
+        raise InvalidInput(f"The column {name!r} has the time zone {dtype.tz!r}, which is not known here.")
     if types.is_union(dtype) or types.is_interval(dtype) or types.is_run_end_encoded(dtype):
         raise InvalidInput(f"The column {name!r} has the type {dtype}, which Parquet cannot hold.")
     return dtype
+
+
+def _known_zone(zone: str) -> bool:
+    if re.fullmatch(r"[+-]\d\d:\d\d", zone):
+        return True
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
 
 
 def _check_names(columns: pa.Schema) -> None:
@@ -288,12 +306,15 @@ def _check_for(field: pa.Field) -> Callable[[Any], tuple[Any, int]]:
 
         return binary
     if types.is_float64(dtype) or types.is_float32(dtype):
+        single = types.is_float32(dtype)
 
         def number(value: Any) -> tuple[Any, int]:
             if type(value) is not float:
                 if isinstance(value, bool | str | decimal.Decimal) or not hasattr(value, "__float__"):
                     raise _wrong(field, value)
                 value = float(value)
+            if single and math.isfinite(value) and abs(value) > _FLOAT32_MAX:
+                raise _wrong(field, value, "is out of its range")
             return value, 8
 
         return number
@@ -305,20 +326,27 @@ def _check_for(field: pa.Field) -> Callable[[Any], tuple[Any, int]]:
             return value, 1
 
         return boolean
-    if types.is_timestamp(dtype):
-        return _timestamp_check(field)
+    if types.is_timestamp(dtype) or types.is_date(dtype):
+        return _date_check(field)
     return _arrow_check(field)
 
 
-def _timestamp_check(field: pa.Field) -> Callable[[Any], tuple[Any, int]]:
+def _date_check(field: pa.Field) -> Callable[[Any], tuple[Any, int]]:
     general = _arrow_check(field)
+    dates = pa.types.is_date(field.type)
 
-    def timestamp(value: Any) -> tuple[Any, int]:
-        if isinstance(value, dt.datetime) and (value.tzinfo is None) != (field.type.tz is None):
-            raise _wrong(field, value, "needs a time zone" if field.type.tz else "has a time zone, and the column none")
+    def date(value: Any) -> tuple[Any, int]:
+        if isinstance(value, dt.datetime):
+            if dates:
+                raise _wrong(field, value, "has a time of day")
+            if (value.tzinfo is None) != (field.type.tz is None):
+                need = "needs a time zone" if field.type.tz else "has a time zone, and the column none"
+                raise _wrong(field, value, need)
+        elif isinstance(value, dt.date) and not dates:
+            raise _wrong(field, value, "has no time of day")
         return general(value)
 
-    return timestamp
+    return date
 
 
 def _arrow_check(field: pa.Field) -> Callable[[Any], tuple[Any, int]]:
@@ -327,6 +355,9 @@ def _arrow_check(field: pa.Field) -> Callable[[Any], tuple[Any, int]]:
     def general(value: Any) -> tuple[Any, int]:
         try:
             array = pa.array([value], field.type)
+            if pa.types.is_temporal(field.type):
+                # Arrow cuts off what does not fit the unit; a safe cast from the value's own type refuses instead.
+                pa.array([value]).cast(field.type, safe=True)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise _wrong(field, value, f"does not fit ({error})") from None
         return value, max(8, array.nbytes)
@@ -347,11 +378,23 @@ def _converted(column: pa.Array, field: pa.Field) -> pa.Array:
             f"The column {field.name!r} is of type {field.type}; the rows have {column.type}. Cast it first."
         )
     try:
-        return column.cast(field.type, safe=True)
+        converted = column.cast(field.type, safe=True)
+        if pa.types.is_floating(column.type) and column.type.bit_width > field.type.bit_width:
+            _expect_the_same(column, converted, field)
+        return converted
     except pa.ArrowException as error:
         raise InvalidInput(
             f"The column {field.name!r} is of type {field.type}, and the rows' {column.type} does not fit: {error}"
         ) from None
+
+
+def _expect_the_same(column: pa.Array, narrowed: pa.Array, field: pa.Field) -> None:
+    """Arrow's safe cast does not look at what a narrower float loses."""
+    before, after = column.drop_null().to_numpy(), narrowed.drop_null().to_numpy().astype(np.float64)
+    if not np.array_equal(before, after, equal_nan=True):
+        raise InvalidInput(
+            f"The column {field.name!r} is of type {field.type}, which cannot hold these numbers exactly. Cast it first."
+        )
 
 
 def _compatible(given: pa.DataType, wanted: pa.DataType) -> bool:

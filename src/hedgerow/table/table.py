@@ -110,6 +110,11 @@ class Table:
         return self._schema.partitions
 
     @property
+    def key_value(self) -> bool:
+        """Whether the table was made without a schema, and maps bytes to bytes."""
+        return self._key_value
+
+    @property
     def url(self) -> str:
         """Where the table is."""
         return self._core.store.url

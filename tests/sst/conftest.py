@@ -1,0 +1,3 @@
+from spark_fixture import spark
+
+__all__ = ["spark"]
