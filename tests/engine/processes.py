@@ -7,10 +7,11 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from hedgerow.objects import FileStore, ObjectMeta
+from hedgerow.objects import Environment, FileStore, ObjectMeta, RetryPolicy, TwoPhaseStore, open_records
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
@@ -66,6 +67,31 @@ class DoomedStore:
 
     async def close(self) -> None:
         return
+
+
+class DoomedRecords:
+    """Records in SQLite, with the same points of death before and after every call."""
+
+    def __init__(self, store: DoomedStore, records: Any) -> None:
+        self._store = store
+        self._records = records
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._records, name)
+        return partial(self._store._do, verb) if callable(verb) else verb
+
+
+def doomed(root: str, die_at: int, kind: str) -> tuple[DoomedStore, Any]:
+    """A store that kills its process, and the same as the engine is to use it."""
+    store = DoomedStore(root, die_at)
+    if kind != "two-phase":
+        return store, store
+    records = DoomedRecords(store, open_records(records_url(root)))
+    return store, TwoPhaseStore(store, records, Environment(), RetryPolicy(give_up_after_s=5.0))
+
+
+def records_url(root: str) -> str:
+    return f"sqlite:///{root}.records.db"
 
 
 def run_child(work: Callable[..., Any], *arguments: Any) -> tuple[Any, Connection]:

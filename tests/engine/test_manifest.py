@@ -293,10 +293,10 @@ def test_opening_reads_the_last_whole_entry_and_the_changes_after_it() -> None:
         store = MemoryStore()
         core = await make_core(store, partitions=4)
         for i in range(150):
-            await core.manifests.update(lambda m, i=i: replace(m, properties={"i": str(i)}))
+            await core.manifests.update(lambda m, i=i: replace(m, properties={**m.properties, "i": str(i)}))
         other = await open_core(store)
         assert other.manifests.current == core.manifests.current
-        assert other.manifests.current.properties == {"i": "149"}
+        assert other.manifests.current.properties["i"] == "149"
         newest = decode_entry(await store.get(core.manifests.path(151)), "x")
         assert 151 - newest.base < 64
 
@@ -310,7 +310,7 @@ def test_two_clients_move_the_same_table_and_neither_change_is_lost() -> None:
         for i in range(20):
             for n, core in enumerate(cores):
                 await core.manifests.update(lambda m, n=n, i=i: replace(m, properties={**m.properties, f"{n}.{i}": ""}))
-        assert len((await cores[0].manifests.refresh()).properties) == 40
+        assert sum("." in name for name in (await cores[0].manifests.refresh()).properties) == 40
 
     run(scenario())
 

@@ -30,6 +30,10 @@ class Watched:
     def url(self) -> str:
         return self._store.url
 
+    @property
+    def two_phase(self) -> bool:
+        return getattr(self._store, "two_phase", False)
+
     async def _ask(self, verb: str, path: str, work: Coroutine[Any, Any, Any]) -> Any:
         self.asked[verb] += 1
         if self.before is not None:

@@ -275,6 +275,16 @@ def test_a_loser_leaves_nothing_behind():
     run(scenario())
 
 
+def test_the_policy_bounds_how_long_an_insert_is_asked_for():
+    async def scenario():
+        records = Failing(MemoryRecords(), "insert", gone(), times=10_000)
+        with pytest.raises(StoreUnavailable):
+            await TwoPhaseStore(Plain(MemoryStore()), records, Environment(), POLICY).create("a", b"")
+        return 10_000 - records._times
+
+    assert run(scenario()) < 10
+
+
 # --- temporaries: who may take them away ---------------------------------------------------------------------
 
 

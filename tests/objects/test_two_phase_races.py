@@ -29,7 +29,7 @@ class SimulatedRecords:
     url = "sim://records"
 
     def __init__(self, process):
-        self._request = process.store._request
+        self._request = process.store.request
         self._records = process.world.records
 
     async def insert(self, record):

@@ -116,6 +116,9 @@ class TwoPhaseStore:
     b'row'
     """
 
+    two_phase = True
+    """What a table notes of its store when it is made: records and no records must never be mixed."""
+
     def __init__(
         self,
         plain: PlainStore,

@@ -41,6 +41,7 @@ async def create(
     key: Sequence[str] | str | None = None,
     partitions: int = PARTITIONS,
     options: Mapping[str, Any] | None = None,
+    records: str | None = None,
     cache_bytes: int = CACHE_BYTES,
 ) -> AsyncTable:
     """Create a table; ``TableExists`` where there is one. See ``hedgerow.create``.
@@ -50,16 +51,20 @@ async def create(
     ('key',)
     """
     core = await create_table(
-        url, schema=schema, key=key, partitions=partitions, options=options, cache_bytes=cache_bytes
+        url, schema=schema, key=key, partitions=partitions, options=options, records=records, cache_bytes=cache_bytes
     )
     return AsyncTable(core)
 
 
 async def open(
-    url: str | Path, *, options: Mapping[str, Any] | None = None, cache_bytes: int = CACHE_BYTES
+    url: str | Path,
+    *,
+    options: Mapping[str, Any] | None = None,
+    records: str | None = None,
+    cache_bytes: int = CACHE_BYTES,
 ) -> AsyncTable:
     """Open a table; ``TableNotFound`` where there is none. See ``hedgerow.open``."""
-    return AsyncTable(await open_table(url, options=options, cache_bytes=cache_bytes))
+    return AsyncTable(await open_table(url, options=options, records=records, cache_bytes=cache_bytes))
 
 
 class AsyncTable:

@@ -17,10 +17,21 @@ from hedgerow.engine.reader import Caches, Reader
 from hedgerow.engine.wal import Wal
 from hedgerow.engine.writer import Writer, WriterSettings
 from hedgerow.errors import InvalidInput
-from hedgerow.objects import Environment, ObjectStore, RetryPolicy, open_store, self_test
+from hedgerow.objects import (
+    Environment,
+    ObjectStore,
+    RetryPolicy,
+    TwoPhaseStore,
+    open_records,
+    open_store,
+    self_test,
+)
 from hedgerow.table.schema import TableSchema, plan_layout
 
 __all__ = ["TableCore", "create_table", "open_table"]
+
+# The property that says how objects of this table are created: never by two authorities.
+_WRITES, _TWO_PHASE = "writes", "two-phase"
 
 
 class TableCore:
@@ -52,13 +63,14 @@ async def create_table(
     partitions: int,
     options: Mapping[str, Any] | None,
     cache_bytes: int,
+    records: str | None = None,
     environment: Environment | None = None,
     policy: RetryPolicy | None = None,
 ) -> TableCore:
     """Found a table, after trying out its store."""
     layout = plan_layout(schema, key, partitions)
-    store = _store(url, options)
     environment = environment or Environment()
+    store = _store(url, options, records, environment, policy)
     manifests = Manifests(store, environment, policy)
     first = Manifest(
         table_id=environment.new_id(),
@@ -67,6 +79,7 @@ async def create_table(
         created_ms=environment.now_ms(),
         layout=layout,
         partitions=(Partition(),) * partitions,
+        properties={_WRITES: _TWO_PHASE} if _is_two_phase(store) else {},
         did=Did("create"),
     )
     # A second create must fail before anything is written, so the log is looked at first.
@@ -81,12 +94,22 @@ async def open_table(
     *,
     options: Mapping[str, Any] | None,
     cache_bytes: int,
+    records: str | None = None,
     environment: Environment | None = None,
     policy: RetryPolicy | None = None,
 ) -> TableCore:
     """Open a table that is there."""
-    manifests = Manifests(_store(url, options), environment or Environment(), policy)
-    await manifests.refresh()
+    environment = environment or Environment()
+    store = _store(url, options, records, environment, policy)
+    manifests = Manifests(store, environment, policy)
+    manifest = await manifests.refresh()
+    # Fenced: of two clients of one slot, both must ask the same authority who has it.
+    two_phase = manifest.properties.get(_WRITES) == _TWO_PHASE
+    if two_phase != _is_two_phase(store):
+        raise InvalidInput(
+            f"{store.url}: this table was made {'with' if two_phase else 'without'} records of a database. "
+            f"Open it {'with records=... naming the same one' if two_phase else 'without records=...'}."
+        )
     return TableCore(manifests, Caches(cache_bytes))
 
 
@@ -107,5 +130,16 @@ def settings_of(changes: Mapping[str, Any]) -> WriterSettings:
     return settings
 
 
-def _store(url: str | Path | ObjectStore, options: Mapping[str, Any] | None) -> ObjectStore:
-    return open_store(url, options) if isinstance(url, str | Path) else url
+def _is_two_phase(store: ObjectStore) -> bool:
+    return getattr(store, "two_phase", False) is True
+
+
+def _store(
+    url: str | Path | ObjectStore,
+    options: Mapping[str, Any] | None,
+    records: str | None,
+    environment: Environment,
+    policy: RetryPolicy | None,
+) -> ObjectStore:
+    store = open_store(url, options) if isinstance(url, str | Path) else url
+    return store if records is None else TwoPhaseStore(store, open_records(records), environment, policy)

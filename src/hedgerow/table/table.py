@@ -38,6 +38,7 @@ def create(
     key: Sequence[str] | str | None = None,
     partitions: int = PARTITIONS,
     options: Mapping[str, Any] | None = None,
+    records: str | None = None,
     cache_bytes: int = CACHE_BYTES,
     refresh_interval_s: float | None = REFRESH_INTERVAL_S,
 ) -> Table:
@@ -45,7 +46,9 @@ def create(
 
     ``schema`` and ``key`` name the columns, and those among them that identify a row; without both, the table maps bytes
     to bytes. ``partitions`` is how many owners can write at the same time. ``options`` are the store's (endpoint,
-    credentials, ...); what is not given comes from the environment. ``TableExists`` where there is a table already.
+    credentials, ...); what is not given comes from the environment. ``records`` is for a store without conditional
+    writes: a database that says who created what (``sqlite:///file``, ``postgresql://...``, ``dynamodb://table``);
+    it belongs to the table for good. ``TableExists`` where there is a table already.
 
     >>> table = create("memory://doc-create", schema=pa.schema([("id", pa.int64()), ("name", pa.string())]), key="id")
     >>> with table.writer() as writer:
@@ -55,7 +58,15 @@ def create(
     """
     loop = background()
     core = loop.run(
-        create_table(url, schema=schema, key=key, partitions=partitions, options=options, cache_bytes=cache_bytes)
+        create_table(
+            url,
+            schema=schema,
+            key=key,
+            partitions=partitions,
+            options=options,
+            records=records,
+            cache_bytes=cache_bytes,
+        )
     )
     return Table(core, loop, refresh_interval_s)
 
@@ -64,6 +75,7 @@ def open(
     url: str | Path,
     *,
     options: Mapping[str, Any] | None = None,
+    records: str | None = None,
     cache_bytes: int = CACHE_BYTES,
     refresh_interval_s: float | None = REFRESH_INTERVAL_S,
 ) -> Table:
@@ -77,7 +89,9 @@ def open(
     True
     """
     loop = background()
-    return Table(loop.run(open_table(url, options=options, cache_bytes=cache_bytes)), loop, refresh_interval_s)
+    return Table(
+        loop.run(open_table(url, options=options, records=records, cache_bytes=cache_bytes)), loop, refresh_interval_s
+    )
 
 
 class Table:

@@ -169,26 +169,26 @@ class SimulatedStore:
 
     async def create(self, path: str, data: bytes) -> None:
         """Store an object if there is none."""
-        await self._request("create", path, lambda: _run(self._world.objects.create(path, data)))
+        await self.request("create", path, lambda: _run(self._world.objects.create(path, data)))
 
     async def put(self, path: str, data: bytes) -> None:
         """Store an object, whatever was there."""
-        await self._request("put", path, lambda: _run(self._world.objects.put(path, data)))
+        await self.request("put", path, lambda: _run(self._world.objects.put(path, data)))
 
     async def get(self, path: str) -> bytes:
         """The whole object."""
-        return await self._request("get", path, lambda: _run(self._world.objects.get(path)))
+        return await self.request("get", path, lambda: _run(self._world.objects.get(path)))
 
     async def get_range(self, path: str, start: int, length: int) -> bytes:
         """Part of an object."""
-        return await self._request("get", path, lambda: _run(self._world.objects.get_range(path, start, length)))
+        return await self.request("get", path, lambda: _run(self._world.objects.get_range(path, start, length)))
 
     async def list(self, prefix: str, *, after: str = "") -> Sequence[ObjectMeta]:
         """Every object under the prefix, page by page: each page is its own moment."""
         lines: list[ObjectMeta] = []
         while True:
             start = lines[-1].path if lines else after
-            page = await self._request(
+            page = await self.request(
                 "list",
                 prefix,
                 lambda start=start: self._world.objects.page(prefix, start, self._world.page_objects),  # type: ignore[misc]
@@ -200,16 +200,17 @@ class SimulatedStore:
     async def delete(self, paths: Sequence[str]) -> None:
         """Delete objects, one request each, so that a crash can fall between them."""
         for path in paths:
-            await self._request("delete", path, lambda path=path: _run(self._world.objects.delete([path])))  # type: ignore[misc]
+            await self.request("delete", path, lambda path=path: _run(self._world.objects.delete([path])))  # type: ignore[misc]
 
     async def copy(self, source: str, destination: str) -> None:
         """Copy an object."""
-        await self._request("copy", destination, lambda: _run(self._world.objects.copy(source, destination)))
+        await self.request("copy", destination, lambda: _run(self._world.objects.copy(source, destination)))
 
     async def close(self) -> None:
         """Nothing to release."""
 
-    async def _request(self, verb: str, path: str, effect: Callable[[], T]) -> T:
+    async def request(self, verb: str, path: str, effect: Callable[[], T]) -> T:
+        """Send something and hear of it, or not: whatever can go wrong goes wrong here."""
         process, world = self._process, self._world
         await process.step()
         fault = self._fault(verb)

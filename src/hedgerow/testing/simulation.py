@@ -33,11 +33,14 @@ from hedgerow.errors import (
     ReadExpired,
     StoreUnavailable,
 )
-from hedgerow.objects import RetryPolicy
+from hedgerow.objects import ObjectStore, RetryPolicy
+from hedgerow.objects.records import MemoryRecords
+from hedgerow.objects.twophase import TwoPhaseStore
 from hedgerow.table.aio import AsyncTable, AsyncWriter
 from hedgerow.table.core import create_table, open_table
 from hedgerow.testing.faults import FaultPlan, Process, World
 from hedgerow.testing.linearizability import History, Violation, check_linearizable
+from hedgerow.testing.records import SimulatedRecords
 from hedgerow.testing.scheduler import simulate
 
 __all__ = ["Outcome", "Plan", "run_seed"]
@@ -61,6 +64,8 @@ class Plan(msgspec.Struct, frozen=True):
     compactors: int = 1
     collectors: int = 1
     faults: FaultPlan = FaultPlan()
+    two_phase: bool = False
+    """On a store without create-if-absent, with records in a transactional store that fails like the rest."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -100,11 +105,12 @@ class _Simulation:
         self.counts: Counter[str] = Counter()
         self.problem: str | None = None
         self.finished = asyncio.Event()
+        self.records = MemoryRecords()
 
     async def run(self) -> Outcome:
         founder = self._quiet("founder")
         await create_table(
-            founder.store, schema=_COLUMNS, key="id", partitions=self.plan.partitions, options=None, cache_bytes=1 << 20,
+            self._store(founder), schema=_COLUMNS, key="id", partitions=self.plan.partitions, options=None, cache_bytes=1 << 20,
             environment=founder.environment, policy=self.policy,
         )  # fmt: skip
         roles: list[tuple[str, Callable[[Process], Awaitable[None]]]] = []
@@ -139,6 +145,12 @@ class _Simulation:
         process.faults_enabled = False
         return process
 
+    def _store(self, process: Process) -> ObjectStore:
+        if not self.plan.two_phase:
+            return process.store
+        records = SimulatedRecords(process, self.records)
+        return TwoPhaseStore(process.store, records, process.environment, self.policy)
+
     async def _keep_running(self, name: str, role: Callable[[Process], Awaitable[None]]) -> None:
         """Start a process; when it ends or dies, start the next."""
         generation = 0
@@ -172,7 +184,7 @@ class _Simulation:
 
     async def _open(self, process: Process) -> AsyncTable:
         core = await open_table(
-            process.store, options=None, cache_bytes=process.rng.choice((0, 1 << 20)),
+            self._store(process), options=None, cache_bytes=process.rng.choice((0, 1 << 20)),
             environment=process.environment, policy=self.policy,
         )  # fmt: skip
         return AsyncTable(core)
