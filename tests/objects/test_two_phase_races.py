@@ -19,53 +19,9 @@ from hedgerow.objects.records import MemoryRecords
 from hedgerow.objects.twophase import ORPHAN_AGE_MIN_MS, TwoPhaseStore
 from hedgerow.testing import FaultPlan, World, simulate
 from hedgerow.testing.linearizability import History, check_linearizable
+from hedgerow.testing.records import SimulatedRecords
 
 POLICY = RetryPolicy(give_up_after_s=20.0)
-
-
-class SimulatedRecords:
-    """The world's records as one process reaches them: each call is a request that can go wrong."""
-
-    url = "sim://records"
-
-    def __init__(self, process):
-        self._request = process.store.request
-        self._records = process.world.records
-
-    async def insert(self, record):
-        return await self._ask("insert", record.destination, lambda: self._records.insert(record))
-
-    async def get(self, destination):
-        return await self._ask("get", destination, lambda: self._records.get(destination))
-
-    async def unfinished(self, prefix):
-        return await self._ask("list", prefix, lambda: self._records.unfinished(prefix))
-
-    async def spent(self, prefix):
-        return await self._ask("list", prefix, lambda: self._records.spent(prefix))
-
-    async def mark(self, destination, source, from_state, to_state):
-        return await self._ask(
-            f"mark {to_state}",
-            destination,
-            lambda: self._records.mark(destination, source, from_state, to_state),
-        )
-
-    async def delete(self, destination, source, state):
-        return await self._ask("remove", destination, lambda: self._records.delete(destination, source, state))
-
-    async def close(self):
-        return
-
-    async def _ask(self, verb, path, call):
-        def effect():
-            try:
-                call().send(None)
-            except StopIteration as stop:
-                return stop.value
-            raise AssertionError("the memory store waited")
-
-        return await self._request(verb, f"record of {path}", effect)
 
 
 class TwoPhaseWorld(World):
@@ -79,7 +35,7 @@ class TwoPhaseWorld(World):
 
     def process(self, name, *, clock_skew_ms=0):
         process = super().process(name, clock_skew_ms=clock_skew_ms)
-        process.plain, records = process.store, SimulatedRecords(process)
+        process.plain, records = process.store, SimulatedRecords(process, self.records)
         process.store = TwoPhaseStore(process.plain, records, process.environment, POLICY)
         return process
 

@@ -184,21 +184,23 @@ def test_postgres_comes_back_after_a_crash_of_the_server_with_every_record(postg
 
 def test_postgres_that_does_not_answer_is_unavailable_and_a_cancelled_call_spoils_nothing(postgres):  # noqa: F811
     async def scenario():
-        async with opened(
-            PostgresRecords(postgres.url(), "locked", timeout_s=0.3), PostgresRecords(postgres.url(), "locked")
-        ) as (hasty, patient):
-            await patient.insert(record("a"))
-            await hasty.get("a")
-            lock = await patient._connection.cursor().execute("BEGIN; LOCK TABLE locked IN ACCESS EXCLUSIVE MODE")
+        async with opened(*(PostgresRecords(postgres.url(), "locked") for _ in range(2))) as (records, other):
+            await other.insert(record("a"))
+            await records.get("a")
+            holder = await other._connection.cursor().execute("BEGIN; LOCK TABLE locked IN ACCESS EXCLUSIVE MODE")
+            records._timeout_s = 0.1
             with pytest.raises(StoreUnavailable, match="no answer"):
-                await hasty.get("a")
-            waiting = asyncio.ensure_future(hasty.get("a"))
-            await asyncio.wait({waiting}, timeout=0.05)
-            waiting.cancel()
+                await records.get("a")
+            records._timeout_s = 30.0
+            postponed = asyncio.ensure_future(records.get("a"))
+            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'"
+            while await (await holder.execute(waiting)).fetchone() == (0,):
+                assert not postponed.done()
+            postponed.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await waiting
-            await lock.execute("ROLLBACK")
-            assert await hasty.get("a") == record("a")
+                await postponed
+            await holder.execute("ROLLBACK")
+            assert await records.get("a") == record("a")
 
     run(scenario())
 
