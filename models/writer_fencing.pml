@@ -65,6 +65,7 @@ byte manifest_replay_point;     /* the last slot whose content is in the levels 
 byte manifest_parallel = PARALLEL;
 int  manifest_levels;           /* the rows in the levels */
 int  manifest_data_slots;       /* the slots that held rows, not fences, when they were carried */
+byte manifest_fence_epoch;      /* the newest epoch whose run of fences was whole when it was carried */
 
 byte fences_of[WRITERS + 1];    /* a fence says how many make its run whole: the same for all fences of an epoch */
 
@@ -88,13 +89,14 @@ hidden byte not_all_acknowledged, no_stray_fence;
 
 /*
  * How everybody reads the log: the unbroken prefix above the replay point, here up to slot `last`. A row older than a
- * whole run of fences below it is ignored. The scan starts above the replay point, so a fence at or below it counts
- * for nothing.
+ * whole run of fences below it is ignored. Nothing at or below the replay point is looked at, so a fence there counts
+ * for nothing; those that stood when the replay point passed them live on in the manifest.
  */
 inline read_prefix(last)
 {
 	rows_read = manifest_levels;
-	run_length = 0; run_epoch = 0; ignore_below = 0; data_epoch = 0;
+	run_length = 0; run_epoch = 0; data_epoch = 0;
+	ignore_below = manifest_fence_epoch;
 #ifdef READER_COUNTS_FENCES_BELOW_REPLAY
 	scan = 1;
 	do
@@ -161,7 +163,7 @@ inline check_properties()
 
 /* ============================================================================================== writers */
 
-mtype = { noting, claiming, fencing, rechecking, lowering, writing, halted };   /* phases of a writer */
+mtype = { noting, claiming, fencing, rechecking, listing_again, lowering, writing, halted };    /* phases of a writer */
 mtype = { unsent, sent, created, finished, failed };                            /* states of a row */
 
 #ifdef NOTE_AFTER_CLAIM
@@ -206,6 +208,8 @@ mtype = { unsent, sent, created, finished, failed };                            
 
 #if defined(LOWER_PARALLEL) || defined(LOWER_BEFORE_FENCES)
 #define WINDOW          (me == 2 -> 1 : fences_of[me])
+#elif defined(RAISE_PARALLEL)
+#define WINDOW          (me == 2 -> 2 : fences_of[me])
 #elif defined(ONE_WRITE_TOO_MANY)
 #define WINDOW          (fences_of[me] + 1)
 #else
@@ -224,16 +228,21 @@ mtype = { unsent, sent, created, finished, failed };                            
 
 #define NUMBER(row)     ((me - 1) * ROWS + (row))
 
+inline find_first_open_slot()
+{
+	position = manifest_replay_point + 1;
+	do
+	:: position <= SLOTS && wal[position] != ABSENT -> position++
+	:: else -> break
+	od
+}
+
 /* Read the manifest, list the log, note the first open slot. One step is enough: the claim that follows succeeds only
  * if the manifest did not change meanwhile, and then it makes no difference when it was read. */
 inline note_first_open_slot()
 {
 	seen_replay_point = manifest_replay_point;
-	position = manifest_replay_point + 1;
-	do
-	:: position <= SLOTS && wal[position] != ABSENT -> position++
-	:: else -> break
-	od;
+	find_first_open_slot();
 	printf("writer %d reads the manifest and notes slot %d\n", me, position);
 	phase = AFTER_NOTING
 }
@@ -246,9 +255,11 @@ inline claim_epoch()
 		assert(me > manifest_epoch);            /* epochs only rise */
 		manifest_epoch = me;
 		printf("writer %d claims epoch %d\n", me, me);
-		fences_of[me] = manifest_parallel;
-#ifdef LOWER_BEFORE_FENCES
+		fences_of[me] = manifest_parallel;      /* as it was: who came before may have as many in flight */
+#if defined(LOWER_BEFORE_FENCES)
 		manifest_parallel = (me == 2 -> 1 : manifest_parallel);
+#elif defined(RAISE_PARALLEL)
+		manifest_parallel = (me == 2 -> 2 : manifest_parallel);
 #endif
 		phase = AFTER_CLAIM
 	:: else ->
@@ -309,8 +320,12 @@ inline recheck_manifest()
 	:: !STILL_OURS -> halt()
 	:: STILL_OURS && !FENCES_COUNT ->
 		printf("writer %d finds its fences below the replay point, and walks again\n", me);
-		phase = fencing;
-		position = manifest_replay_point + 1; own_fences = 0; lowest_fence = 0
+		own_fences = 0; lowest_fence = 0;
+#ifdef WALK_AGAIN_FROM_LISTING
+		phase = listing_again; position = 0
+#else
+		phase = fencing; position = manifest_replay_point + 1
+#endif
 	:: STILL_OURS && FENCES_COUNT ->
 		printf("writer %d owns the partition\n", me);
 		own_fences = 0; lowest_fence = 0;
@@ -386,14 +401,10 @@ inline put_row(row)
 
 inline see_row_stand(row)
 {
-#ifdef SEND_BEFORE_LOOK
-	state_of[row] = created                                 /* the look comes later, just before the acknowledgement */
-#else
 	if
 	:: LOOK_FAILS(row) -> state_of[row] = failed; halt()
 	:: else -> state_of[row] = created
 	fi
-#endif
 }
 
 /* A newer object holds the slot. Was our row never written? Only if the slot was never collected: the object may be a
@@ -446,11 +457,7 @@ inline acknowledge(row)
 {
 	if
 	:: state_of[row] == created ->
-#ifdef SEND_BEFORE_LOOK
-		waits = LOOK_FAILS(row);
-#else
 		waits = false;
-#endif
 #ifndef ACK_OUT_OF_ORDER
 		other = 0;
 		do
@@ -508,6 +515,9 @@ end:	do
 	:: d_step { phase == fencing && position <= SLOTS && wal[position] == ABSENT -> put_fence(); check_properties() }
 #endif
 	:: d_step { phase == rechecking -> recheck_manifest() }
+#ifdef WALK_AGAIN_FROM_LISTING
+	:: d_step { phase == listing_again -> find_first_open_slot(); phase = fencing }
+#endif
 #ifdef LOWER_PARALLEL
 	:: d_step { phase == lowering -> lower_parallel() }
 #endif
@@ -544,6 +554,12 @@ inline see_whether_target_cuts_a_run()
 #endif
 }
 
+#ifdef KEEP_IGNORED_ROWS
+#define MAY_BE_COLLECTED(held) (IS_DATA(held) && (rows_read & BIT(ROW_OF(held))))
+#else
+#define MAY_BE_COLLECTED(held) IS_DATA(held)
+#endif
+
 /* What a pass will publish: the rows a reader sees up to `target`, and which of the slots held rows. */
 inline prepare_pass()
 {
@@ -551,10 +567,13 @@ inline prepare_pass()
 	seen_replay_point = manifest_replay_point;
 	read_prefix(target);
 	carried_rows = rows_read;
+#ifndef FORGET_FENCE_EPOCH
+	fence_epoch = ignore_below;
+#endif
 	carried_slots = manifest_data_slots;
 	scan = manifest_replay_point + 1;
 	do
-	:: scan <= target -> carried_slots = (IS_DATA(wal[scan]) -> carried_slots | BIT(scan) : carried_slots); scan++
+	:: scan <= target -> carried_slots = (MAY_BE_COLLECTED(wal[scan]) -> carried_slots | BIT(scan) : carried_slots); scan++
 	:: else -> break
 	od
 }
@@ -567,10 +586,11 @@ inline publish_pass()
 		manifest_replay_point = target;
 		manifest_levels = carried_rows;
 		manifest_data_slots = carried_slots;
+		manifest_fence_epoch = fence_epoch;
 		printf("the compactor moves the replay point to %d\n", target)
 	:: else -> skip                                 /* the manifest changed: the pass was for nothing */
 	fi;
-	target = 0; seen_epoch = 0; seen_replay_point = 0; carried_rows = 0; carried_slots = 0;
+	target = 0; seen_epoch = 0; seen_replay_point = 0; fence_epoch = 0; carried_rows = 0; carried_slots = 0;
 	check_properties()
 }
 
@@ -581,7 +601,7 @@ inline publish_pass()
  */
 active [COMPACTORS] proctype Compactor()
 {
-	byte target, seen_epoch, seen_replay_point;
+	byte target, seen_epoch, seen_replay_point, fence_epoch;
 	int  carried_rows, carried_slots;
 
 end:	do
@@ -739,6 +759,7 @@ end:	do
 	:: d_step { phase == starting ->
 		seen_replay_point = manifest_replay_point;
 		view = manifest_levels;
+		floor = manifest_fence_epoch;
 		owed = acknowledged;
 		printf("the reader reads the manifest: replay point %d\n", seen_replay_point);
 		phase = listing

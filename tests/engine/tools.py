@@ -37,7 +37,11 @@ class Watched:
     async def _ask(self, verb: str, path: str, work: Coroutine[Any, Any, Any]) -> Any:
         self.asked[verb] += 1
         if self.before is not None:
-            await self.before(verb, path)
+            try:
+                await self.before(verb, path)
+            except BaseException:
+                work.close()
+                raise
         result = await work
         if self.after is not None:
             await self.after(verb, path)

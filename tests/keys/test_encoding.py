@@ -321,6 +321,13 @@ def test_rows_with_composite_keys_written_in_bulk_are_found_one_at_a_time(drawn:
     assert_columns_agree(drawn, before, after)
 
 
+def test_keys_of_no_bytes_at_all_are_still_one_per_row() -> None:
+    encoder = KeyEncoder([("a", pa.binary(0)), ("b", pa.binary(0))])
+    encoded = encoder.encode_columns([pa.array([b"", b"", b""], pa.binary(0))] * 2)
+    encoded.validate(full=True)
+    assert encoded.to_pylist() == [encoder.encode((b"", b""))] * 3 == [b""] * 3
+
+
 def test_the_lowest_moment_of_all_sorts_first_in_bulk() -> None:
     lowest = -(1 << 63)
     for dtype in (pa.timestamp("ns"), pa.timestamp("s", "UTC"), pa.duration("us")):
@@ -397,26 +404,31 @@ def test_bytes_that_are_no_key_are_refused_and_never_crash(
             encoder.decode(damaged)
 
 
+CUT_OFF, LEFT_OVER, NO_KEY = r"end within the key column 'c\d'", r"1 bytes are left over", r"in the key column 'c\d'"
+
+
 @pytest.mark.parametrize(
-    ("types", "data"),
+    ("types", "data", "report"),
     [
-        ([pa.bool_()], b""),
-        ([pa.int64()], b"\x80" + bytes(6)),
-        ([pa.int64()], b"\x80" + bytes(8)),
-        ([pa.date32()], b"\x80\x00"),
-        ([pa.timestamp("us")], b"\x80"),
-        ([pa.decimal128(5, 2)], b"\x80"),
-        ([pa.binary(3)], b"ab"),
-        ([pa.string()], b"\xff"),
-        ([pa.string(), pa.int64()], b"no end"),
-        ([pa.string(), pa.int64()], b"cut off\x00"),
-        ([pa.time32("s")], b"\xff" * 8),
+        ([pa.bool_()], b"", NO_KEY),
+        ([pa.int64()], b"\x80" + bytes(6), CUT_OFF),
+        ([pa.int64()], b"\x80" + bytes(8), LEFT_OVER),
+        ([pa.date32()], b"\x80\x00", CUT_OFF),
+        ([pa.timestamp("us")], b"\x80", CUT_OFF),
+        ([pa.decimal128(5, 2)], b"\x80", CUT_OFF),
+        ([pa.binary(3)], b"ab", CUT_OFF),
+        ([pa.string()], b"\xff", NO_KEY),
+        ([pa.string(), pa.int64()], b"no end", NO_KEY),
+        ([pa.string(), pa.int64()], b"cut off\x00", CUT_OFF),
+        ([pa.time32("s")], b"\xff" * 8, NO_KEY),
     ],
     ids=lambda value: str(value),
 )
-def test_a_damaged_key_is_reported_rather_than_read_as_another_key(types: list[pa.DataType], data: bytes) -> None:
+def test_a_damaged_key_is_reported_rather_than_read_as_another_key(
+    types: list[pa.DataType], data: bytes, report: str
+) -> None:
     encoder = KeyEncoder([(f"c{i}", dtype) for i, dtype in enumerate(types)])
-    with pytest.raises(InvalidInput, match=r"key"):
+    with pytest.raises(InvalidInput, match=report):
         encoder.decode(data)
 
 

@@ -57,6 +57,7 @@ def test_no_partition_gets_much_more_than_its_share(partitions: int) -> None:
     assert counts.max() < 1.2 * 64_000 / partitions
 
 
+@pytest.mark.needs("java")
 def test_spark_sends_every_row_to_the_partition_where_hedgerow_looks_for_it(spark: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     keys = [rng.bytes(length) for length in range(130) for _ in range(5)]

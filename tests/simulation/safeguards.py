@@ -71,35 +71,30 @@ def probing_for_the_newest_entry() -> Any:
 
 
 def collecting_fences() -> Any:
-    real = collector._needed
+    class Needed(collector._Needed):
+        def __init__(self, revoked: Any, retained: Any) -> None:
+            super().__init__(revoked, retained)
+            partitions = tuple(msgspec.structs.replace(p, fences=()) for p in revoked.partitions)
+            self._revoked = msgspec.structs.replace(revoked, partitions=partitions)
 
-    def needed(line: Any, revoked: Any, retained: Any) -> bool:
-        def bare(manifest: Any) -> Any:
-            partitions = tuple(msgspec.structs.replace(p, fences=()) for p in manifest.partitions)
-            return msgspec.structs.replace(manifest, partitions=partitions)
-
-        return real(line, bare(revoked), retained)
-
-    return patched(collector, "_needed", needed)
+    return patched(collector, "_Needed", Needed)
 
 
 def counting_fences_below_the_replay_point() -> Any:
-    async def fence(manifests: Any, log_: Any, index: int, epoch: int, identity: Any, slot: int, needed: int) -> Any:
-        last = await acquire._walk(log_, index, epoch, slot, needed)
-        partition = (await manifests.refresh()).partitions[index]
-        if not transitions.owned_by(partition, epoch, identity.owner):
-            raise transitions.fenced(index, epoch, partition)
-        return acquire.Held(index, epoch, last, needed)
+    real = acquire._judge
 
-    return patched(acquire, "_fence", fence)
+    def judge(newest: Any, index: int, epoch: int, identity: Any, last: Any, before: Any) -> Any:
+        outcome = real(newest, index, epoch, identity, last, before)
+        return acquire.Held(index, epoch, last, before.max_parallel_writes) if outcome is None else outcome
+
+    return patched(acquire, "_judge", judge)
 
 
 def without_reading_the_epoch_again() -> Any:
-    async def fence(manifests: Any, log_: Any, index: int, epoch: int, identity: Any, slot: int, needed: int) -> Any:
-        last = await acquire._walk(log_, index, epoch, slot, needed)
-        return acquire.Held(index, epoch, last, needed)
+    def judge(newest: Any, index: int, epoch: int, identity: Any, last: Any, before: Any) -> Any:
+        return acquire.Held(index, epoch, last, before.max_parallel_writes) if isinstance(last, int) else last
 
-    return patched(acquire, "_fence", fence)
+    return patched(acquire, "_judge", judge)
 
 
 def with_a_single_fence() -> Any:
@@ -162,16 +157,18 @@ def publishing_over_a_moved_replay_point() -> Any:
 
 def without_the_staging_floor() -> Any:
     """Staged files are judged only by whether a manifest names them, and publishing does not look at the floor."""
-    real_needed, real_publish = collector._needed, transitions.publish_flush
+    real_publish = transitions.publish_flush
 
-    def needed(line: Any, revoked: Any, retained: Any) -> bool:
-        return real_needed(line, msgspec.structs.replace(revoked, staging_floor=1 << 60), retained)
+    class Needed(collector._Needed):
+        def __init__(self, revoked: Any, retained: Any) -> None:
+            super().__init__(revoked, retained)
+            self._revoked = msgspec.structs.replace(revoked, staging_floor=1 << 60)
 
     def publish(manifest: Any, flushes: Any, *, compactor_epoch: int, base: int) -> Any:
         return real_publish(manifest, flushes, compactor_epoch=compactor_epoch, base=1 << 60)
 
     stack = contextlib.ExitStack()
-    stack.enter_context(patched(collector, "_needed", needed))
+    stack.enter_context(patched(collector, "_Needed", Needed))
     stack.enter_context(patched(transitions, "publish_flush", publish))
     return stack
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import itertools
 import json
 import random
 from collections.abc import Callable
@@ -329,27 +330,29 @@ def test_the_tail_may_come_with_any_part_of_the_file_before_it() -> None:
             SstTail(sst.data[begin:], size, NAME, sst.checksum)
 
 
-@given(
-    present=st.lists(st.integers(0, 60), min_size=1, max_size=20, unique=True).map(sorted),
-    block_rows=st.integers(1, 6),
-    start=st.none() | st.integers(0, 61),
-    end=st.none() | st.integers(0, 61),
-)
-@settings(deadline=None)
-def test_a_scan_reads_just_the_blocks_that_overlap_its_range(
-    present: list[int], block_rows: int, start: int | None, end: int | None
-) -> None:
+@pytest.mark.parametrize("block_rows", [1, 2, 3, 5, 100])
+def test_a_scan_reads_just_the_blocks_that_overlap_its_range(block_rows: int) -> None:
+    """Every range there is: bounds on, before and after the first and last key of every block."""
+    present = [1, 2, 3, 5, 8, 10, 11, 14, 15, 16, 20]
     tail = tail_of(encode_sst(sst_rows(keys=[bytes([n]) for n in present]), META, block_rows=block_rows))
     blocks = [present[at : at + block_rows] for at in range(0, len(present), block_rows)]
-    found = tail.blocks_between(
-        None if start is None else bytes([start]),
-        None if end is None else bytes([end]),
-    )
-    low, high = -1 if start is None else start, 99 if end is None else end
-    holding = [i for i, block in enumerate(blocks) if any(low <= n < high for n in block)]
-    assert set(holding) <= set(found)
-    if low < high:
-        assert list(found) == [i for i, block in enumerate(blocks) if block[-1] >= low and block[0] < high]
+    for start, end in itertools.product([None, *range(23)], repeat=2):
+        found = tail.blocks_between(
+            None if start is None else bytes([start]),
+            None if end is None else bytes([end]),
+        )
+        low, high = -1 if start is None else start, 99 if end is None else end
+        assert {i for i, block in enumerate(blocks) if any(low <= n < high for n in block)} <= set(found)
+        if low < high:
+            assert list(found) == [i for i, block in enumerate(blocks) if block[-1] >= low and block[0] < high]
+
+
+def test_the_blocks_ranges_rule_a_key_out_even_where_the_filter_would_let_it_pass() -> None:
+    keys = numbered(100, step=10, start=1_000)
+    tail = tail_of(encode_sst(sst_rows(keys=keys), META, block_rows=10))
+    for absent, like in [(999, 0), (1_091, 9), (1_099, 9), (1_991, 99), (1 << 40, 99)]:
+        assert tail.find_block(keys[like], key_hash(keys[like])) == like // 10
+        assert tail.find_block(absent.to_bytes(8, "big"), key_hash(keys[like])) is None
 
 
 # --- damage is reported, never believed ------------------------------------------------------------------------
@@ -662,14 +665,16 @@ def test_a_file_that_lacks_what_lookups_need_is_refused(options: dict[str, Any])
     assert_corrupt(parquet_with(meta_json(), **options), None, options)
 
 
-def test_a_file_with_more_or_fewer_checksums_than_blocks_is_refused() -> None:
+@pytest.mark.parametrize("checksums", [3, 4, 5, 7])
+def test_a_file_with_more_or_fewer_checksums_than_blocks_is_refused(checksums: int) -> None:
     rows = sst_rows({"n": pa.array([1, 2, 3])})
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, rows.schema, bloom_filter_options={"_key": {"ndv": 3, "fpp": 0.01}}) as writer:
-        writer.write_table(rows)
-        writer.add_key_value_metadata(meta_json() | {"hedgerow.checksums": "0" * 80})
-    data = sink.getvalue().to_pybytes()
-    assert_corrupt(sealed(data, [range(0), range(0)], range(0), range(0)), None, "one too many")
+        writer.write_table(rows, row_group_size=1)
+        writer.add_key_value_metadata(meta_json() | {"hedgerow.checksums": "0" * 16 * checksums})
+    data = sealed(sink.getvalue().to_pybytes(), [range(0)] * (checksums - 3), range(0), range(0))
+    with pytest.raises(Corrupt, match=rf"{NAME} has {checksums} checksums for 3 blocks"):
+        read_whole(data, NAME)
 
 
 def test_a_file_whose_parts_are_not_in_order_is_refused() -> None:
@@ -739,6 +744,72 @@ def test_a_row_in_a_block_is_found_by_its_key_and_no_other(present: list[bytes],
     block = Block(sst_rows({"n": pa.array(range(len(present)))}, keys=present))
     for key in [*present, *asked]:
         assert block.find(key) == (present.index(key) if key in present else -1)
+
+
+@pytest.mark.parametrize("wrap", WRAPPED, ids=["plain", "list", "struct", "map", "pair"])
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: str(column.type))
+def test_no_value_keeps_the_rows_around_it_from_being_read(
+    column: pa.Array, wrap: Callable[[pa.Array], pa.Array]
+) -> None:
+    values = wrap(column)
+    block = Block(sst_rows({"value": values}))
+    for at in range(5):
+        row = block.row(at)
+        assert row is not None
+        try:
+            expected = values[at].as_py()
+        except (ValueError, OverflowError):  # beyond Python's own types
+            assert row["value"] is not None
+        else:
+            assert row == {"value": expected}
+
+
+def test_moments_beyond_pythons_own_types_come_back_exactly() -> None:
+    first, last = np.datetime64(1, "ns"), np.datetime64(1 << 50, "s")
+    columns = {
+        "ns": numbers(pa.timestamp("ns", "UTC"), 1, 1_000, None),
+        "s": numbers(pa.timestamp("s"), 1 << 50, 1, None),
+        "day": numbers(pa.date32(), (1 << 31) - 1, 1, None),
+        "wait": numbers(pa.duration("ns"), 7, 1_000, None),
+        "time": numbers(pa.time64("ns"), 7, 1_000, None),
+    }
+    columns["list"] = pa.ListArray.from_arrays(pa.array([0, 2, 3, 3], pa.int32()), columns["s"])
+    columns["map"] = pa.MapArray.from_arrays(
+        pa.array([0, 2, 3, 3], pa.int32()), pa.array(["a", "b", "c"]), columns["s"]
+    )
+    columns["struct"] = pa.StructArray.from_arrays([columns["ns"], columns["s"]], ["ns", "s"])
+    block = Block(sst_rows(columns))
+    second = dt.datetime(1970, 1, 1, 0, 0, 1)
+    beyond = block.row(0)
+    assert beyond == {
+        "ns": first,
+        "s": last,
+        "day": np.datetime64((1 << 31) - 1, "D"),
+        "wait": np.timedelta64(7, "ns"),
+        "time": np.timedelta64(7, "ns"),
+        "list": [last, second],
+        "map": [("a", last), ("b", second)],
+        "struct": {"ns": first, "s": last},
+    }
+    microsecond = dt.datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=dt.UTC)
+    within = block.row(1)
+    assert within == {
+        "ns": microsecond,
+        "s": second,
+        "day": dt.date(1970, 1, 2),
+        "wait": dt.timedelta(microseconds=1),
+        "time": dt.time(0, 0, 0, 1),
+        "list": [None],
+        "map": [("c", None)],
+        "struct": {"ns": microsecond, "s": second},
+    }
+    assert isinstance(within["ns"], dt.datetime)
+    assert block.row(2) == {
+        **dict.fromkeys(["ns", "s", "day", "wait", "time"]),
+        "list": [],
+        "map": [],
+        "struct": {"ns": None, "s": None},
+    }
 
 
 def test_a_cached_block_counts_for_about_what_it_costs() -> None:

@@ -68,18 +68,46 @@ async def acquire(
     wanted = sorted(set(partitions))
     minted, slots, before = await _mint(manifests, wal, wanted, identity, max_parallel_writes)
     limit = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
+    outcomes: dict[int, Held | HedgerowError] = {}
 
-    async def fence(index: int) -> Held | HedgerowError:
+    async def walk(index: int) -> int | HedgerowError:
         async with limit:
             try:
-                return await _fence(
-                    manifests, wal, index, minted.partitions[index].writer_epoch, identity, slots[index],
-                    before[index].max_parallel_writes,
-                )  # fmt: skip
+                if index in again:
+                    slots[index] = await _first_free(wal, index, newest.partitions[index])
+                epoch = minted.partitions[index].writer_epoch
+                return await _walk(wal, index, epoch, slots[index], before[index].max_parallel_writes)
             except HedgerowError as error:
                 return error
 
-    return dict(zip(wanted, await asyncio.gather(*(fence(index) for index in wanted)), strict=True))
+    left, again, newest = wanted, set[int](), minted
+    for _ in range(_TRIES_MAX):
+        walked = await asyncio.gather(*(walk(index) for index in left))
+        newest = await manifests.refresh()
+        for index, last in zip(left, walked, strict=True):
+            outcome = _judge(newest, index, minted.partitions[index].writer_epoch, identity, last, before[index])
+            if outcome is not None:
+                outcomes[index] = outcome
+        left = [index for index in left if index not in outcomes]
+        again = set(left)
+        if not left:
+            return outcomes
+    raise Conflict(f"Partitions {left} are compacted faster than they can be fenced. Try again.")
+
+
+def _judge(
+    newest: Manifest, index: int, epoch: int, identity: Identity, last: int | HedgerowError, before: Partition
+) -> Held | HedgerowError | None:
+    """What a walk came to, by the manifest read after it; None: its fences lie too low, and it has to be made again."""
+    if isinstance(last, HedgerowError):
+        return last
+    partition, needed = newest.partitions[index], before.max_parallel_writes
+    # Fenced: the epoch is read again after the fences, and only fences above the replay point count.
+    if not transitions.owned_by(partition, epoch, identity.owner):
+        return transitions.fenced(index, epoch, partition)
+    if last - needed + 1 > partition.wal_id_last_compacted:
+        return Held(index, epoch, last, needed)
+    return None
 
 
 async def _mint(
@@ -123,21 +151,6 @@ async def _first_free(wal: Wal, index: int, partition: Partition) -> int:
     after = partition.wal_id_last_compacted
     filled = await wal.contiguous(index, after, at_least=partition.wal_id_last_seen)
     return after + len(filled) + 1
-
-
-async def _fence(
-    manifests: Manifests, wal: Wal, index: int, epoch: int, identity: Identity, slot: int, needed: int
-) -> Held:
-    for _ in range(_TRIES_MAX):
-        last = await _walk(wal, index, epoch, slot, needed)
-        # Fenced: the epoch is read again after the fences, and only fences above the replay point count.
-        partition = (await manifests.refresh()).partitions[index]
-        if not transitions.owned_by(partition, epoch, identity.owner):
-            raise transitions.fenced(index, epoch, partition)
-        if last - needed + 1 > partition.wal_id_last_compacted:
-            return Held(index, epoch, last, needed)
-        slot = await _first_free(wal, index, partition)
-    raise Conflict(f"Partition {index} is compacted faster than it can be fenced. Try again.")
 
 
 async def _walk(wal: Wal, index: int, epoch: int, slot: int, needed: int) -> int:

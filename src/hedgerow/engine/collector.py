@@ -15,7 +15,7 @@ a clear error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import msgspec
@@ -58,9 +58,10 @@ class Collector:
         objects = [line for index in range(len(newest.partitions)) for line in await self._listed(index)]
 
         revoked = await manifests.update(self._revoke)
-        retained = [revoked, *await self._pinned(revoked)]
-        doomed = [line for line in objects if not _needed(line, revoked, retained)]
-        entries = self._unneeded_entries(numbers, revoked, retained)
+        retained, chains = await self._retained(revoked)
+        needed = _Needed(revoked, retained)
+        doomed = [line for line in objects if line not in needed]
+        entries = [number for number in numbers if number < revoked.floor and number not in chains]
         paths = [manifests.path(number) for number in entries] + [line.path for line in doomed]
         for at in range(0, len(paths), _DELETES_AT_ONCE):
             batch = paths[at : at + _DELETES_AT_ONCE]
@@ -88,44 +89,48 @@ class Collector:
             lines += await with_retries(partial(manifests.store.list, folder), manifests.environment, manifests.policy)
         return lines
 
-    async def _pinned(self, revoked: Manifest) -> list[Manifest]:
-        """Every manifest that is retained besides the newest: at or above the floor, or named by a snapshot."""
-        wanted = {
-            *range(max(revoked.floor, 1), revoked.number),
-            *(pin.manifest_id for pin in revoked.snapshots),
-        }
-        found = []
-        for number in sorted(wanted - {revoked.number}):
+    async def _retained(self, revoked: Manifest) -> tuple[list[Manifest], set[int]]:
+        """Every manifest that may still be read, and the entries it takes to read them: the newest, those at or above the
+        floor, and those that a snapshot names."""
+        wanted = {revoked.number, *range(max(revoked.floor, 1), revoked.number)}
+        wanted |= {pin.manifest_id for pin in revoked.snapshots}
+        retained: dict[int, Manifest] = {}
+        entries: set[int] = set()
+        for number in sorted(wanted, reverse=True):
+            if number in retained:
+                continue
             try:
-                found.append(await self._manifests.at(number))
+                base, chain = await self._manifests.chain_at(number)
             except ObjectNotFound:
                 if number >= revoked.floor:
                     raise Conflict(
                         f"Manifest {number} is being collected by somebody else. Nothing was deleted."
                     ) from None
                 continue  # named by a snapshot that came too late: it protects nothing any more
-        return found
-
-    def _unneeded_entries(self, numbers: Iterable[int], revoked: Manifest, retained: Iterable[Manifest]) -> list[int]:
-        keep: set[int] = set()
-        for manifest in retained:
-            keep.update(range(self._manifests.base_of(manifest), manifest.number + 1))
-        return [number for number in numbers if number < revoked.floor and number not in keep]
+            retained.update({manifest.number: manifest for manifest in chain if manifest.number in wanted})
+            entries.update(range(base, number + 1))
+        return list(retained.values()), entries
 
 
-def _needed(line: ObjectMeta, revoked: Manifest, retained: Iterable[Manifest]) -> bool:
-    """Durable: whether anybody who may still read needs this object."""
-    slot = parse_wal(line.path)
-    if slot is not None:
-        index, wal_id = slot
-        newest = revoked.partitions[index]
-        if wal_id > newest.wal_id_last_compacted or any(first <= wal_id <= last for first, last in newest.fences):
-            return True
-        return any(wal_id > manifest.partitions[index].wal_id_last_compacted for manifest in retained)
-    file = parse_level(line.path)
-    if file is None:
-        return True  # nothing of ours: leave it alone
-    index, base, sst_id = file
-    if base >= revoked.staging_floor:
-        return True
-    return any(sst.id == sst_id for manifest in retained for sst in manifest.partitions[index].ssts)
+class _Needed:
+    """Durable: whether anybody who may still read needs an object."""
+
+    def __init__(self, revoked: Manifest, retained: Sequence[Manifest]) -> None:
+        self._revoked = revoked
+        count = len(revoked.partitions)
+        self._replay_points = [
+            min(m.partitions[index].wal_id_last_compacted for m in retained) for index in range(count)
+        ]
+        self._files = {sst.id for manifest in retained for partition in manifest.partitions for sst in partition.ssts}
+
+    def __contains__(self, line: ObjectMeta) -> bool:
+        slot = parse_wal(line.path)
+        if slot is not None:
+            index, wal_id = slot
+            fence = any(first <= wal_id <= last for first, last in self._revoked.partitions[index].fences)
+            return fence or wal_id > self._replay_points[index]
+        file = parse_level(line.path)
+        if file is None:
+            return True  # nothing of ours: leave it alone
+        _, base, sst_id = file
+        return base >= self._revoked.staging_floor or sst_id in self._files

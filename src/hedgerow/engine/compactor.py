@@ -9,22 +9,24 @@ means above a replay point must not depend on slots below it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hedgerow.engine import transitions
 from hedgerow.engine.layout import level_path
 from hedgerow.engine.manifest import Manifest, SstInfo, key_limit
 from hedgerow.engine.manifests import Manifests
 from hedgerow.engine.transitions import Flush
-from hedgerow.engine.wal import Prefix, SlotVanished, Wal
-from hedgerow.errors import Conflict
+from hedgerow.engine.wal import Prefix, Slot, SlotVanished, Wal
+from hedgerow.errors import Conflict, Corrupt
 from hedgerow.objects import with_retries
 from hedgerow.sst import EncodedSst, SstMeta, encode_sst, newest_wins
 
 __all__ = ["Compactor"]
 
 _PARTITIONS_AT_ONCE = 4
-_SLOTS_MAX = 1_024
+_SLOTS_AT_ONCE = 16
+_STRETCH_BYTES = 256 << 20
+"""A stretch of the WAL ends here, so that merging it fits into memory and into one column of Arrow's."""
 
 
 class Compactor:
@@ -73,12 +75,14 @@ class Compactor:
         after = partition.wal_id_last_compacted
         try:
             if partition.sealed_at is None:
-                slots = (await self._wal.contiguous(index, after, at_least=partition.wal_id_last_seen))[:_SLOTS_MAX]
+                slots = await self._wal.contiguous(index, after, at_least=partition.wal_id_last_seen)
             else:
-                slots = list(range(after + 1, partition.sealed_at + 1))[:_SLOTS_MAX]
-            read = await asyncio.gather(*(self._wal.read(index, slot) for slot in slots))
-        except SlotVanished:
-            return None  # compacted and collected by somebody else meanwhile; publishing would have failed
+                slots = list(range(after + 1, partition.sealed_at + 1))
+            read = await self._read(index, slots)
+        except SlotVanished as vanished:
+            if (await self._manifests.refresh()).partitions[index] == partition:
+                raise Corrupt(f"{vanished} The manifest needs it: it was lost or deleted.") from vanished
+            return None  # compacted and collected by somebody else meanwhile
         prefix = Prefix.at_replay_point(partition)
         rows, counted, fences, stop = [], [], [], prefix
         fence_slots: list[tuple[int, int]] = []
@@ -100,6 +104,19 @@ class Compactor:
             merged = await self._manifests.environment.offload(newest_wins, tables)
             sst = await self._stage(manifest, index, stop.last, max(epoch for _, epoch, _ in counted), merged)
         return Flush(index, after, stop.last, stop.fence_epoch, transitions.merged_ranges(fences), sst)
+
+    async def _read(self, index: int, slots: Sequence[int]) -> list[Slot]:
+        """As many slots as make one file."""
+        read: list[Slot] = []
+        size_bytes = 0
+        for at in range(0, len(slots), _SLOTS_AT_ONCE):
+            some = await asyncio.gather(*(self._wal.read(index, slot) for slot in slots[at : at + _SLOTS_AT_ONCE]))
+            for slot in some:
+                read.append(slot)
+                size_bytes += slot.rows.nbytes
+                if size_bytes >= _STRETCH_BYTES:
+                    return read
+        return read
 
     async def _stage(self, manifest: Manifest, index: int, wal_id: int, epoch: int, rows: object) -> SstInfo:
         environment = self._manifests.environment

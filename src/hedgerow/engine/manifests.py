@@ -15,7 +15,7 @@ import msgspec
 from hedgerow.engine import codec
 from hedgerow.engine.layout import MANIFEST_FOLDER, MANIFEST_SUFFIX
 from hedgerow.engine.manifest import RECENT_ENTRIES, Manifest
-from hedgerow.errors import Conflict, OutcomeUnknown, TableExists, TableNotFound
+from hedgerow.errors import Conflict, HedgerowError, OutcomeUnknown, TableExists, TableNotFound
 from hedgerow.objects import Entry, Environment, LogConflict, NumberedLog, ObjectStore, RetryPolicy
 
 __all__ = ["Manifests"]
@@ -39,7 +39,6 @@ class Manifests:
         self._current: Manifest | None = None
         self._whole_bytes = 0
         self._change_bytes = 0
-        self._bases: dict[int, int] = {}
         self._refreshing = asyncio.Lock()
 
     @property
@@ -84,18 +83,14 @@ class Manifests:
 
     async def at(self, number: int) -> Manifest:
         """The table as of an older entry. ``ObjectNotFound`` where it was collected."""
-        manifest: Manifest | None = None
-        chain = await self._log.load_at(number)
-        for entry in chain:
-            manifest = codec.decode(entry, manifest, self.name(entry.number))
-        assert manifest is not None
-        self._bases[number] = chain[-1].base
-        return manifest
+        return (await self.chain_at(number))[1][-1]
 
-    def base_of(self, manifest: Manifest) -> int:
-        """The last whole entry at or below a manifest: reading it again takes everything from there on."""
-        head = self._head
-        return head.base if head is not None and head.number == manifest.number else self._bases[manifest.number]
+    async def chain_at(self, number: int) -> tuple[int, list[Manifest]]:
+        """The last whole entry at or below an entry, and every manifest from there to it, by one pass."""
+        chain: list[Manifest] = []
+        for entry in await self._log.load_at(number):
+            chain.append(codec.decode(entry, chain[-1] if chain else None, self.name(entry.number)))
+        return chain[0].number, chain
 
     async def numbers(self) -> list[int]:
         """The entries in the folder, strays included."""
@@ -128,14 +123,9 @@ class Manifests:
             try:
                 await self._append(head, before, after)
                 return after
-            except LogConflict:
-                await self.refresh()
-            except OutcomeUnknown:
-                await self.refresh()
-                landed = self._landed(after)
-                if landed is None:
-                    raise
-                if landed:
+            except (LogConflict, OutcomeUnknown) as problem:
+                # Also after a conflict: ours may have stood in that slot, been collected, and been replaced by a stray.
+                if await self._landed(after, problem):
                     return after
             await asyncio.sleep(self.environment.uniform(0, pause_s))
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
@@ -143,10 +133,24 @@ class Manifests:
             f"{self.store.url}: lost {_TRIES_MAX} races for the next manifest; nothing was written. Try again."
         )
 
-    def _landed(self, after: Manifest) -> bool | None:
-        if self.current.number == after.number:
-            return self.current.write_id == after.write_id
-        return self.current.fate(after.number, after.write_id)
+    async def _landed(self, after: Manifest, problem: HedgerowError) -> bool:
+        """Whether an append is part of history after all; ``OutcomeUnknown`` where nobody can tell any more."""
+        try:
+            newest = await self.refresh()
+        except HedgerowError as error:
+            if isinstance(problem, LogConflict):
+                raise
+            raise problem from error
+        if newest.number == after.number:
+            return newest.write_id == after.write_id
+        landed = newest.fate(after.number, after.write_id)
+        if landed is None:
+            if isinstance(problem, OutcomeUnknown):
+                raise problem
+            raise OutcomeUnknown(
+                f"{self.store.url}: the log has moved on too far to tell whether entry {after.number} counts."
+            )
+        return landed
 
     async def _append(self, head: Entry, before: Manifest, after: Manifest) -> None:
         change = codec.encode_change(before, after)
@@ -164,7 +168,6 @@ class Manifests:
         if self._head is not None and entry.number <= self._head.number:
             return
         self._head, self._current = entry, manifest
-        self._bases[entry.number] = entry.base
         if entry.whole:
             self._whole_bytes, self._change_bytes = len(entry.payload), 0
         else:

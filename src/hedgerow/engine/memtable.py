@@ -6,6 +6,7 @@ that the newest row of a key is found by looking at the newest chunk first.
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -74,7 +75,7 @@ class Memtable:
             if isinstance(chunk, dict):
                 found = chunk.get(key)
                 if found is not None:
-                    return None if found[1] == DELETE else found[2]
+                    return None if found[1] == DELETE else copy.deepcopy(found[2])
             else:
                 place = chunk.find(key)
                 if place is not None:

@@ -36,9 +36,12 @@ __all__ = ["MISS", "Caches", "Reader"]
 
 _TRIES_MAX = 50
 _PARTITIONS_AT_ONCE = 64
+_GETS_AT_ONCE = 64
 _WHOLE_FILE_BYTES = 256 * 1024
 """Files up to this size are fetched in one request instead of two."""
 _AHEAD_BLOCKS = 2
+_RUN_BLOCK_ROWS = 65_536
+_RUN_BLOCK_BYTES = 8 << 20
 
 
 class _Miss:
@@ -92,16 +95,22 @@ class Reader:
 
     async def load(self, index: int) -> PartitionView:
         """Bring a partition into view."""
-        async with self._moving:
-            if index in self.view:
-                return self.view[index]
-            return (await self._move(self.view.manifest, [*self.view, index]))[index]
+        return (await self.load_all([index]))[index]
 
     async def load_all(self, indexes: Iterable[int]) -> View:
-        """Bring several partitions into view at once."""
+        """Bring several partitions into view at once, under the view's own manifest where that still holds."""
         async with self._moving:
             missing = [index for index in indexes if index not in self.view]
-            return await self._move(self.view.manifest, [*self.view, *missing]) if missing else self.view
+            if not missing:
+                return self.view
+            manifest = self.view.manifest
+            loaded, asked = await self._load(manifest, missing, {})
+            newest = await self._manifests.refresh() if asked else manifest
+            if all(isinstance(view, PartitionView) and _holds(view, manifest, newest) for view in loaded):
+                fresh = {view.index: view for view in loaded if isinstance(view, PartitionView)}
+                self.view = View(manifest, {**self.view, **fresh})
+                return self.view
+            return await self._move(newest, [*self.view, *missing])
 
     async def _move(self, manifest: Manifest, indexes: Sequence[int]) -> View:
         known = dict(self.view)
@@ -113,7 +122,7 @@ class Reader:
             vanished = [view for view in loaded if isinstance(view, SlotVanished)]
             if not stale and not vanished:
                 views = [self._ours(view.index, manifest) or view for view in loaded if isinstance(view, PartitionView)]
-                self.view = View(manifest, {view.index: view for view in views})
+                self.view = View(manifest, {**self.view, **{view.index: view for view in views}})
                 return self.view
             if vanished and newest.number == manifest.number:
                 raise Corrupt(
@@ -175,6 +184,35 @@ class Reader:
                 return await self._find(view, key)
             except FileVanished as gone:
                 await self._replace(index, gone)
+        raise Conflict(f"{self._store.url}: files vanish faster than they can be read. Try again.")
+
+    def get_cached_many(self, places: Sequence[tuple[int, bytes]]) -> list[dict[str, Any] | _Miss | None]:
+        """Many rows of one and the same view, each as with ``get_cached``."""
+        view, search = self.view, self._search
+        return [search(view[index], key) if index in view else MISS for index, key in places]
+
+    async def get_many(self, places: Sequence[tuple[int, bytes]]) -> list[dict[str, Any] | None]:
+        """Many rows of one and the same view."""
+        limit = asyncio.Semaphore(_GETS_AT_ONCE)
+        indexes = sorted({index for index, _ in places})
+
+        async def one(view: PartitionView, key: bytes) -> dict[str, Any] | FileVanished | None:
+            found = self._search(view, key)
+            if not isinstance(found, _Miss):
+                return found
+            async with limit:
+                try:
+                    return await self._find(view, key)
+                except FileVanished as gone:
+                    return gone
+
+        for _ in range(_TRIES_MAX):
+            view = await self.load_all(indexes)
+            rows = await asyncio.gather(*(one(view[index], key) for index, key in places))
+            gone = next((row for row in rows if isinstance(row, FileVanished)), None)
+            if gone is None:
+                return [row for row in rows if not isinstance(row, FileVanished)]
+            await self._replace(None, gone)
         raise Conflict(f"{self._store.url}: files vanish faster than they can be read. Try again.")
 
     def _search(self, view: PartitionView, key: bytes) -> dict[str, Any] | _Miss | None:
@@ -338,11 +376,13 @@ class _RunCursor:
 
     def __init__(self, run: Run, start: bytes | None, end: bytes | None, columns: Sequence[str] | None) -> None:
         rows = run.rows if columns is None else run.rows.select(["_key", "_op", "_seq", *columns])
-        self._rows: pa.Table | None = _between(rows, start, end)
+        self._rows: pa.Table = _between(rows, start, end)
+        average = max(1, self._rows.nbytes // max(1, self._rows.num_rows))
+        self._step = max(1, min(_RUN_BLOCK_ROWS, _RUN_BLOCK_BYTES // average))
 
     async def next_block(self) -> pa.Table | None:
-        rows, self._rows = self._rows, None
-        return rows if rows is not None and rows.num_rows else None
+        block, self._rows = self._rows.slice(0, self._step), self._rows.slice(self._step)
+        return block if block.num_rows else None
 
 
 class _FileCursor:

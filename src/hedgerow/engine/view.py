@@ -15,6 +15,8 @@ from hedgerow.sst import Run, newest_wins
 __all__ = ["PartitionView", "View"]
 
 _TAIL_RUNS_MAX = 8
+_MERGED_BYTES_MAX = 256 << 20
+"""Runs are not merged beyond this: a column of Arrow's ends at 2 GiB."""
 
 
 class PartitionView:
@@ -93,6 +95,8 @@ def compacted_tail(tail: Sequence[Run], ssts: Sequence[SstInfo]) -> tuple[Run, .
         while len(merged) > 1 and merged[-2].rows.num_rows <= 2 * merged[-1].rows.num_rows:
             older, newer = merged[-2], merged[-1]
             if any(older.newest <= edge < newer.oldest for edge in edges):
+                break
+            if older.rows.nbytes + newer.rows.nbytes > _MERGED_BYTES_MAX:
                 break
             merged[-2:] = [Run(newest_wins([newer.rows, older.rows]), older.oldest, newer.newest)]
     return tuple(reversed(merged))

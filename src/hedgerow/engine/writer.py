@@ -76,6 +76,10 @@ class WriterSettings(msgspec.Struct, frozen=True):
     """Slots of one partition in flight at once."""
 
 
+_TAIL_BYTES = 64 << 20
+"""How much of its own WAL a writer keeps for its reads before it looks whether some of it has been compacted."""
+
+
 class _Flight:
     """A slot under way."""
 
@@ -90,8 +94,22 @@ class _Flight:
 class _Owned:
     """One partition, as its writer sees it."""
 
-    __slots__ = ("acknowledged", "attached", "failure", "flights", "guard", "held", "index", "late", "loading", "memtable",
-                 "next_slot", "view")  # fmt: skip
+    __slots__ = (
+        "acknowledged",
+        "attached",
+        "failure",
+        "flights",
+        "guard",
+        "held",
+        "index",
+        "late",
+        "loading",
+        "memtable",
+        "next_slot",
+        "uncertain",
+        "view",
+        "view_number",
+    )
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -103,6 +121,8 @@ class _Owned:
         self.acknowledged = 0
         self.flights: dict[int, _Flight] = {}
         self.failure: HedgerowError | None = None
+        self.uncertain = False
+        self.view_number = 0
         self.view: PartitionView | None = None
         self.loading = asyncio.Lock()
         self.late: list[tuple[int, Run]] | None = None
@@ -126,6 +146,9 @@ class Writer:
         self._room = threading.Condition(self._lock)
         self._buffered_bytes = 0
         self._closing = False
+        self._ended = False
+        self._ending = asyncio.Lock()
+        self._thread = threading.get_ident()
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._urgent = asyncio.Event()
@@ -133,6 +156,8 @@ class Writer:
         self._woken = False
         self._hurry = False
         self._acquiring = asyncio.Lock()
+        self._stored_since_flush = False
+        self._catching_up = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.reader = Reader(manifests, wal, caches)
         self.reader.own(self._own_view)
@@ -173,7 +198,9 @@ class Writer:
         if owned is None:
             owned = self._partitions[index] = _Owned(index)
         if owned.failure is not None:
-            raise _again(owned.failure)
+            refused = _again(owned)
+            refused.maybe_stored = False  # what is added now was never sent
+            raise refused
         if owned.guard is not None:
             owned.guard.check()
         return owned
@@ -197,6 +224,8 @@ class Writer:
         if self.has_room:
             return
         self._loop.call_soon_threadsafe(self._urgent.set)
+        if threading.get_ident() == self._thread:
+            raise self._full("A callback on the writer's own thread cannot wait for room. ")
         with self._room:
             if not self._room.wait_for(lambda: self.has_room or self._closing, self.settings.timeout_s):
                 raise self._full()
@@ -208,13 +237,14 @@ class Writer:
             self._urgent.set()
             self._changed.clear()
             try:
-                await asyncio.wait_for(self._changed.wait(), deadline_s - self._loop.time())
+                async with asyncio.timeout_at(deadline_s):
+                    await self._changed.wait()
             except TimeoutError:
                 raise self._full() from None
 
-    def _full(self) -> BufferFull:
+    def _full(self, why: str = "") -> BufferFull:
         return BufferFull(
-            f"{self._buffered_bytes:,} bytes wait to be stored, and for {self.settings.timeout_s:g} s there was no room "
+            f"{why}{self._buffered_bytes:,} bytes wait to be stored, and for {self.settings.timeout_s:g} s there was no room "
             f"for more (buffer_bytes={self.settings.buffer_bytes:,}). The store is slower than the rows come; this row "
             "was not taken. Try again, or raise buffer_bytes or timeout_s."
         )
@@ -234,23 +264,46 @@ class Writer:
         self._urgent.set()
         self._wake.set()
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        for owned in self._partitions.values():
-            if owned.failure is not None:
-                raise _again(owned.failure)
+        problems = [outcome for outcome in outcomes if isinstance(outcome, HedgerowError)]
+        with self._lock:
+            stopped = [owned for owned in self._partitions.values() if owned.failure is not None]
+        problems += [_again(owned) for owned in stopped]
+        if problems:
+            # One error speaks for all rows since the last flush: if any of them is stored or may be, it says so.
+            maybe_stored = self._stored_since_flush or any(problem.maybe_stored for problem in problems)
+            problems[0].maybe_stored = maybe_stored
+            raise problems[0]
+        with self._lock:
+            if not any(owned.memtable or owned.flights for owned in self._partitions.values()):
+                self._stored_since_flush = False
 
     async def close(self, *, flush: bool = True) -> None:
-        """Flush and seal: the partitions have no live owner until somebody acquires them."""
-        if self._closing:
-            return
-        problem: BaseException | None = None
-        if flush:
+        """Flush and seal: the partitions have no live owner until somebody acquires them.
+
+        A close that was cancelled or failed can be repeated: it goes on where it stopped.
+        """
+        async with self._ending:
+            if self._ended:
+                return
+            problem: HedgerowError | None = None
+            if flush and not self._closing:
+                try:
+                    await self.flush()
+                except HedgerowError as error:
+                    problem = error
+            self._drop_unsent()
+            self._gatherer.cancel()
+            # Not gather: cancelling this close must not cancel what is under way, or nobody would tell its rows.
+            await asyncio.wait([*self._tasks, self._gatherer])
             try:
-                await self.flush()
+                await self._seal()
             except HedgerowError as error:
-                problem = error
+                problem = problem or error
+            self._ended = True
+            if problem is not None:
+                raise problem
+
+    def _drop_unsent(self) -> None:
         unsent = []
         with self._lock:
             self._closing = True
@@ -259,15 +312,8 @@ class Writer:
                 owned.memtable = Memtable()
             self._buffered_bytes -= sum(memtable.size_bytes for memtable in unsent)
             self._room.notify_all()
+        self._changed.set()
         _reject(unsent, Closed("The writer was closed before this row was sent; it is not stored."))
-        self._gatherer.cancel()
-        await asyncio.gather(*self._tasks, self._gatherer, return_exceptions=True)
-        try:
-            await self._seal()
-        except HedgerowError as error:
-            problem = problem or error
-        if problem is not None:
-            raise problem
 
     async def _seal(self) -> None:
         """Where another owner has taken a partition meanwhile there is nothing left to seal."""
@@ -298,7 +344,9 @@ class Writer:
             await self._wake.wait()
             if not self._urgent.is_set():
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._urgent.wait(), self.settings.flush_interval_s)
+                    # Not wait_for: up to Python 3.11 it can swallow the cancellation that close() sends.
+                    async with asyncio.timeout(self.settings.flush_interval_s):
+                        await self._urgent.wait()
             with self._lock:
                 self._wake.clear()
                 self._urgent.clear()
@@ -339,15 +387,16 @@ class Writer:
             outcomes = await acquire(self._manifests, self._wal, [owned.index for owned in wanted], self._identity, k)
             held = [outcome for outcome in outcomes.values() if isinstance(outcome, Held)]
             await self._lower(held, k)
-        except HedgerowError as error:
+        except Exception as error:
+            problem = error if isinstance(error, HedgerowError) else _unexpected(error)
             for owned in wanted:
-                self._stop(owned, error, known_lost=True)
-            raise
+                self._stop(owned, problem, known_lost=True)
+            raise problem from error
         for one in held:
             self._own(self._partitions[one.partition], one)
         failed = {index: outcome for index, outcome in outcomes.items() if isinstance(outcome, HedgerowError)}
-        for index, problem in failed.items():
-            self._stop(self._partitions[index], problem, known_lost=True)
+        for index, refusal in failed.items():
+            self._stop(self._partitions[index], refusal, known_lost=True)
         if failed:
             raise next(iter(failed.values()))
 
@@ -394,28 +443,35 @@ class Writer:
                 self._stop(owned, error, at_slot=flight.slot, known_lost=True)
                 return
             standing = await self._wal.create(owned.index, flight.slot, encoded.data)
-        except HedgerowError as error:
-            self._stop(owned, error, at_slot=flight.slot)
+        except BaseException as error:
+            # Also a cancellation: rows that wait for an answer get one, whatever happens.
+            problem = error if isinstance(error, HedgerowError) else _unexpected(error)
+            self._stop(owned, problem, at_slot=flight.slot)
+            if not isinstance(error, HedgerowError):
+                raise
             return
-        except Exception as error:
-            self._stop(
-                owned,
-                HedgerowError(f"Partition {owned.index}: {type(error).__name__}: {error}"),
-                at_slot=flight.slot,
-            )
-            raise
         if standing is None:
             flight.created = True
             self._acknowledge(owned)
             self._send_due(owned)
         else:
-            self._lost(owned, flight, standing)
+            self._lost(owned, flight, standing, known_lost=await self._never_emptied(owned.index, flight.slot))
 
-    def _lost(self, owned: _Owned, flight: _Flight, standing: SstMeta) -> None:
+    async def _never_emptied(self, index: int, slot: int) -> bool:
+        """Whether what stands in a slot is the first that ever did. At or below the replay point it need not be: our own
+        object may have been there, compacted and collected before we looked."""
+        try:
+            partition = (await self._manifests.refresh()).partitions[index]
+        except HedgerowError:
+            return False
+        fence = any(first <= slot <= last for first, last in partition.fences)  # those are never collected
+        return slot > partition.wal_id_last_compacted or fence
+
+    def _lost(self, owned: _Owned, flight: _Flight, standing: SstMeta, *, known_lost: bool) -> None:
         """Somebody else has our slot."""
         assert owned.held is not None
         epoch = owned.held.epoch
-        if standing.epoch < epoch and len(owned.flights) == 1:
+        if standing.epoch < epoch and known_lost and len(owned.flights) == 1:
             # It counts for nothing, since our fences stand below it; our rows take the next slot.
             with self._lock:
                 del owned.flights[flight.slot]
@@ -433,17 +489,17 @@ class Writer:
                     epoch=epoch,
                     current_epoch=epoch,
                 )
-            self._stop(owned, error, at_slot=flight.slot, known_lost=True)
+            self._stop(owned, error, at_slot=flight.slot, known_lost=known_lost)
         else:
             error = ConditionalPutFailed(
                 f"Partition {owned.index}: this writer's epoch {epoch} was fenced by epoch {standing.epoch}, which holds "
-                f"slot {flight.slot}. The row is not stored. Another writer owns the partition now: stop, or open a new "
+                f"slot {flight.slot}. Another writer owns the partition now: stop, or open a new "
                 "writer and write again what was not acknowledged.",
                 partition=owned.index,
                 epoch=epoch,
                 current_epoch=standing.epoch,
             )
-            self._stop(owned, error, at_slot=flight.slot, known_lost=True)
+            self._stop(owned, error, at_slot=flight.slot, known_lost=known_lost)
 
     def _acknowledge(self, owned: _Owned) -> None:
         """Prefix: in slot order, never above a gap."""
@@ -453,15 +509,21 @@ class Writer:
             if not flight.created:
                 return
             run = flight.memtable.to_run(self._schema)
-            self._remember(owned, slot, Run(run.rows, slot, slot))
+            try:
+                self._remember(owned, slot, Run(run.rows, slot, slot))
+            except Exception:
+                owned.view, owned.late = None, None  # our own reads start again from the store; the rows are durable
             with self._lock:
                 del owned.flights[slot]
                 owned.acknowledged = slot
+                self._stored_since_flush = True
                 self._buffered_bytes -= flight.memtable.size_bytes
                 self._room.notify_all()
             self._changed.set()
             for ack in flight.memtable.acknowledgements:
                 _tell(ack, None)
+            if self._own_view(owned.index, self._manifests.current) is not None:
+                self._show(owned)
 
     def _stop(
         self, owned: _Owned, error: HedgerowError, *, at_slot: int | None = None, known_lost: bool = False
@@ -481,6 +543,7 @@ class Writer:
                 elif slot > at_slot:
                     uncertain.append(owned.flights.pop(slot).memtable)
             unsent, owned.memtable = owned.memtable, Memtable()
+            owned.uncertain = owned.uncertain or bool(uncertain)
             self._buffered_bytes -= sum(memtable.size_bytes for memtable in (*gone, *uncertain, unsent))
             self._room.notify_all()
         self._changed.set()
@@ -500,11 +563,13 @@ class Writer:
     def get_cached(self, index: int, key: bytes) -> Any:
         """What the writer knows of a key without asking the store, or ``MISS``. Never waits; any thread."""
         owned = self._partitions.get(index)
+        if self._closing:
+            raise Closed("This writer is closed. Open another one.")
         if owned is None:
             return MISS
         with self._lock:
             if owned.failure is not None:
-                raise _again(owned.failure)
+                raise _again(owned)
             memtables = [owned.memtable, *(flight.memtable for flight in reversed(owned.flights.values()))]
             for memtable in memtables:
                 found = memtable.find(key)
@@ -544,34 +609,40 @@ class Writer:
         async with owned.loading:
             if owned.view is not None:
                 return
-            assert owned.held is not None
-            owned.late, through = [], owned.acknowledged
-            while True:
-                manifest = self._manifests.current
-                partition = manifest.partitions[owned.index]
-                if not transitions.owned_by(partition, owned.held.epoch, self._identity.owner):
-                    error = transitions.fenced(owned.index, owned.held.epoch, partition)
-                    self._stop(owned, error)
-                    raise error
-                empty = PartitionView.at_replay_point(owned.index, partition)
-                slots = range(partition.wal_id_last_compacted + 1, through + 1)
-                problem: SlotVanished | None = None
-                try:
-                    prefix, counting = await self._wal.read_prefix(owned.index, empty.prefix, slots)
-                except SlotVanished as error:
-                    problem = error
-                newest = (await self._manifests.refresh()).partitions[owned.index]
-                if newest.wal_id_last_compacted != partition.wal_id_last_compacted:
-                    continue
-                if problem is not None:
-                    raise Corrupt(f"{problem} Its rows were acknowledged: it was lost or deleted.") from problem
-                break
-            view = empty.extended(partition, prefix, counting)
-            late, owned.late = owned.late, None
-            owned.view = view
-            for slot, run in late:
-                self._remember(owned, slot, run)
-            self._show(owned)
+            owned.late = []
+            try:
+                number, view = await self._read_own(owned, owned.acknowledged)
+                late, owned.late = owned.late, None
+                owned.view, owned.view_number = view, number
+                for slot, run in late or ():
+                    self._remember(owned, slot, run)
+                self._show(owned)
+            finally:
+                owned.late = None
+
+    async def _read_own(self, owned: _Owned, through: int) -> tuple[int, PartitionView]:
+        """The WAL between the replay point and our last slot, exactly; and the manifest it was read under."""
+        assert owned.held is not None
+        while True:
+            manifest = self._manifests.current
+            partition = manifest.partitions[owned.index]
+            if not transitions.owned_by(partition, owned.held.epoch, self._identity.owner):
+                error = transitions.fenced(owned.index, owned.held.epoch, partition)
+                self._stop(owned, error)
+                raise error
+            empty = PartitionView.at_replay_point(owned.index, partition)
+            slots = range(partition.wal_id_last_compacted + 1, through + 1)
+            problem: SlotVanished | None = None
+            try:
+                prefix, counting = await self._wal.read_prefix(owned.index, empty.prefix, slots)
+            except SlotVanished as error:
+                problem = error
+            newest = (await self._manifests.refresh()).partitions[owned.index]
+            if newest.wal_id_last_compacted != partition.wal_id_last_compacted:
+                continue
+            if problem is not None:
+                raise Corrupt(f"{problem} Its rows were acknowledged: it was lost or deleted.") from problem
+            return manifest.number, empty.extended(partition, prefix, counting)
 
     def _remember(self, owned: _Owned, slot: int, run: Run) -> None:
         """Rows that just became durable, for our own reads."""
@@ -582,6 +653,22 @@ class Writer:
         prefix = Prefix(slot, owned.view.prefix.fence_epoch, attached=owned.attached)
         owned.view = owned.view.grown(prefix, run)
         self._show(owned)
+        held_bytes = sum(kept.rows.nbytes for kept in owned.view.tail)
+        if held_bytes > _TAIL_BYTES and not self._catching_up:
+            self._catching_up = True
+            self._start(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        """Learn of newer replay points: what has been compacted need not be kept in memory."""
+        try:
+            manifest = await self._manifests.refresh()
+            for owned in self._partitions.values():
+                if self._own_view(owned.index, manifest) is not None:
+                    self._show(owned)
+        except HedgerowError:
+            return  # it only costs memory; the next rows try again
+        finally:
+            self._catching_up = False
 
     def _show(self, owned: _Owned) -> None:
         assert owned.view is not None
@@ -592,10 +679,13 @@ class Writer:
         owned = self._partitions.get(index)
         if owned is None or owned.view is None or owned.held is None:
             return None
+        if manifest.number <= owned.view_number:
+            return owned.view  # forward only: an older list of files lacks what our tail has been trimmed of
         partition = manifest.partitions[index]
         if not transitions.owned_by(partition, owned.held.epoch, self._identity.owner):
             self._stop(owned, transitions.fenced(index, owned.held.epoch, partition))
             return None
+        owned.view_number = manifest.number
         owned.view = PartitionView(index, partition, owned.view.prefix, owned.view.tail)
         return owned.view
 
@@ -604,16 +694,22 @@ class _NothingToSealError(HedgerowError):
     """Every partition has another owner already."""
 
 
-def _again(failure: HedgerowError) -> HedgerowError:
-    """The error that stopped a partition, for somebody who comes later."""
+def _again(owned: _Owned) -> HedgerowError:
+    """The error that stopped a partition, for somebody who comes later and asks about all that went before."""
+    failure = owned.failure
+    again: HedgerowError
     if isinstance(failure, Fenced):
-        return type(failure)(
-            str(failure),
-            partition=failure.partition,
-            epoch=failure.epoch,
-            current_epoch=failure.current_epoch,
+        again = type(failure)(
+            str(failure), partition=failure.partition, epoch=failure.epoch, current_epoch=failure.current_epoch
         )
-    return Closed(f"This writer has stopped after an error: {failure} Open a new writer.")
+    else:
+        again = Closed(f"This writer has stopped after an error: {failure} Open a new writer.")
+    again.maybe_stored = owned.uncertain
+    return again
+
+
+def _unexpected(error: BaseException) -> HedgerowError:
+    return HedgerowError(f"{type(error).__name__}: {error}")
 
 
 def _uncertain(error: HedgerowError) -> HedgerowError:

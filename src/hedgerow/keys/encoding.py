@@ -317,7 +317,7 @@ def _float_part(name: str, dtype: pa.DataType) -> _Part:
         if narrow is not np.float64 and not math.isnan(value):
             # A float32 column holds only float32 values: the key of 0.1 is the key of float32(0.1).
             with np.errstate(over="ignore"):
-                narrowed = float(narrow(value))
+                narrowed = float(narrow(value))  # type: ignore[arg-type]
             if math.isinf(narrowed) and not math.isinf(value):
                 raise _wrong(name, dtype, value, "is out of its range")
             value = narrowed

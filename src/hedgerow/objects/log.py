@@ -154,20 +154,26 @@ class NumberedLog:
 
     async def read(self, number: int) -> Entry:
         """One entry, checked. ``ObjectNotFound`` where it was collected."""
+        entry = await self._read(number)
+        if self.log_id is None:
+            self.log_id = entry.log_id
+        elif entry.log_id != self.log_id:
+            name = f"{self._store.url}/{self.path(number)}"
+            raise Corrupt(f"{name} belongs to another table ({entry.log_id.hex()}, not {self.log_id.hex()}).")
+        return entry
+
+    async def _read(self, number: int) -> Entry:
         path = self.path(number)
         data = await with_retries(lambda: self._store.get(path), self._environment, self._policy)
         name = f"{self._store.url}/{path}"
         entry = decode_entry(data, name)
         if entry.number != number:
             raise Corrupt(f"{name} holds entry {entry.number}: one object was put in another's place.")
-        if self.log_id is None:
-            self.log_id = entry.log_id
-        elif entry.log_id != self.log_id:
-            raise Corrupt(f"{name} belongs to another table ({entry.log_id.hex()}, not {self.log_id.hex()}).")
         return entry
 
     async def load(self, known: Entry | None = None) -> Sequence[Entry]:
         """What is new since ``known``: nothing, the changes after it, or a whole entry and the changes after that."""
+        missed = 0
         for _ in range(_RELOADS_MAX):
             start = known.number if known else 0
             newest = await self.newest_number(start)
@@ -175,8 +181,11 @@ class NumberedLog:
                 return []
             try:
                 chain = await self._chain(newest, known)
-            except ObjectNotFound:
-                continue  # collected while we read: there is something newer
+            except ObjectNotFound as error:
+                if newest == missed:  # who collects appends first, so there would be something newer
+                    raise Corrupt(f"{error} Entry {newest} needs it: it was lost or deleted.") from error
+                missed = newest
+                continue  # collected while we read
             if chain is not None:
                 return chain
             known = None  # what we knew is not part of history: read from the base
@@ -229,9 +238,11 @@ class NumberedLog:
             if newest == entry.number:
                 return
             try:
-                top = await self.read(newest)
+                top = await self._read(newest)
             except ObjectNotFound:
                 continue
+            if top.log_id != entry.log_id:
+                raise LogConflict(f"{self._store.url}/{self._folder} holds another log, founded before.")
             if top.floor > entry.number:
                 raise OutcomeUnknown(
                     f"{self._store.url}/{self.path(entry.number)} was appended, but the log has moved on to {newest} "

@@ -57,6 +57,8 @@ What is taken for granted:
 * The store's copy is carried out by the store, in one request, and fails where its source is missing. A copy that is
   read here and written back later would bring back what was deleted meanwhile. Even a store reads first and writes
   after; should a whole delete, all four steps, fit into that moment, the object comes back, as one without a record.
+* A put or delete that was answered is over. Where the store's client sends one again by itself after a timeout, the
+  first must not be carried out after the second was answered; only such an echo could reach beyond a record's life.
 * Temporaries are deleted by nobody but this class, or by a collector that asks ``orphans``. No lifecycle rules for them:
   a create may be answered when only its temporary is there.
 * Names that are created are not also ``put`` or copied to.
@@ -69,7 +71,7 @@ import contextlib
 import enum
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import msgspec
 import xxhash
@@ -266,7 +268,7 @@ class TwoPhaseStore:
             insert = self._records.insert
             return await with_retries(lambda: insert(record), self._environment, self._policy), False
 
-    async def _lose(self, record: Record, holder: Record, certain: bool) -> None:
+    async def _lose(self, record: Record, holder: Record, certain: bool) -> NoReturn:
         """The slot is another's: make sure that ours never takes it, and say so."""
         if not certain:
             # An earlier insert may be carried out yet; without its source it is void.

@@ -7,6 +7,7 @@ So a block starts as Arrow columns and turns into lists when it is first asked f
 from __future__ import annotations
 
 import bisect
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,14 +26,16 @@ _OBJECT_BYTES = 56
 class Block:
     """Rows sorted by ``_key``, each key once."""
 
-    __slots__ = ("_columns", "_keys", "_names", "_ops", "rows")
+    __slots__ = ("_columns", "_keys", "_names", "_nested", "_ops", "rows")
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows = rows
         self._keys: list[bytes] | None = None
         self._ops: list[int] | None = None
         self._columns: list[list[Any]] | None = None
-        self._names = rows.schema.names[len(INTERNAL_COLUMNS) :]
+        fields = list(rows.schema)[len(INTERNAL_COLUMNS) :]
+        self._names = [field.name for field in fields]
+        self._nested = [field.name for field in fields if pa.types.is_nested(field.type)]
 
     def find(self, key: bytes) -> int:
         """The row of a key, or -1."""
@@ -50,7 +53,10 @@ class Block:
             columns = self._columns = [python_values(self.rows.column(name)) for name in self._names]
         if self._ops[at] == DELETE:  # type: ignore[index]
             return None
-        return {name: column[at] for name, column in zip(self._names, columns, strict=True)}
+        row = {name: column[at] for name, column in zip(self._names, columns, strict=True)}
+        for name in self._nested:
+            row[name] = copy.deepcopy(row[name])  # the caller's to change; the block is everybody's
+        return row
 
     @property
     def size_bytes(self) -> int:
@@ -59,12 +65,27 @@ class Block:
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:
-    """A column as Python values. Nanoseconds that no ``datetime`` can hold come as ``numpy.datetime64`` (or timedelta)."""
+    """A column as Python values; what no ``datetime`` can hold (nanoseconds, the year 10,000) as NumPy's, row by row."""
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
-    except ValueError:
-        values = column.to_numpy()
-        return [None if missing else value for value, missing in zip(values, np.isnat(values), strict=True)]
+    except (ValueError, OverflowError):
+        return [_python_value(value) for value in column]
+
+
+def _python_value(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        dtype, types = value.type, pa.types
+        if types.is_struct(dtype):
+            return {field.name: _python_value(value[at]) for at, field in enumerate(dtype)}
+        if types.is_map(dtype):
+            return [(_python_value(pair[0]), _python_value(pair[1])) for pair in value.values]
+        if types.is_nested(dtype):
+            return [_python_value(item) for item in value.values]
+        unit: Any = "D" if types.is_date32(dtype) else "ms" if types.is_date64(dtype) else dtype.unit
+        moment = types.is_timestamp(dtype) or types.is_date(dtype)
+        return np.datetime64(value.value, unit) if moment else np.timedelta64(value.value, unit)
 
 
 class Run:

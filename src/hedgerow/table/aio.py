@@ -21,7 +21,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from hedgerow.engine.reader import MISS
 from hedgerow.engine.writer import Writer as EngineWriter
 from hedgerow.errors import Closed, HedgerowError, InvalidInput
 from hedgerow.sst import DELETE, PUT
@@ -109,14 +108,7 @@ class AsyncTable:
 
     async def get_located(self, places: Sequence[tuple[int, bytes]]) -> list[Any]:
         """The same for keys whose partitions and encodings are known."""
-        reader = self._core.reader
-        found: list[Any] = [reader.get_cached(index, encoded) for index, encoded in places]
-        missing = [at for at, row in enumerate(found) if row is MISS]
-        if missing:
-            await reader.load_all(sorted({places[at][0] for at in missing}))
-            for at, row in zip(missing, await _gathered([reader.get(*places[at]) for at in missing]), strict=True):
-                found[at] = row
-        return [self._plain(row) for row in found]
+        return [self._plain(row) for row in await self._core.reader.get_many(places)]
 
     async def scan(
         self, *, start: Any = None, end: Any = None, columns: Sequence[str] | None = None
@@ -319,16 +311,6 @@ def _visible(rows: pa.Table, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
         for batch in rows.select(schema.names).to_batches(max_chunksize=_BATCH_ROWS)
         if batch.num_rows
     ]  # fmt: skip
-
-
-async def _gathered(work: Sequence[Any]) -> list[Any]:
-    limit = asyncio.Semaphore(64)
-
-    async def one(item: Any) -> Any:
-        async with limit:
-            return await item
-
-    return await asyncio.gather(*(one(item) for item in work))
 
 
 def _seen(future: asyncio.Future[None]) -> None:

@@ -351,6 +351,7 @@ def _date_check(field: pa.Field) -> Callable[[Any], tuple[Any, int]]:
 
 def _arrow_check(field: pa.Field) -> Callable[[Any], tuple[Any, int]]:
     """For every other type, Arrow itself is asked."""
+    nested = pa.types.is_nested(field.type)
 
     def general(value: Any) -> tuple[Any, int]:
         try:
@@ -360,7 +361,8 @@ def _arrow_check(field: pa.Field) -> Callable[[Any], tuple[Any, int]]:
                 pa.array([value]).cast(field.type, safe=True)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise _wrong(field, value, f"does not fit ({error})") from None
-        return value, max(8, array.nbytes)
+        # Lists and structs are taken as they are now: what the caller does to its own later is not a write.
+        return (array[0].as_py() if nested else value), max(8, array.nbytes)
 
     return general
 

@@ -151,9 +151,9 @@ class Table:
     def get_many(self, keys: Iterable[Any]) -> list[Any]:
         """The rows with these keys, in the keys' order; None where there is none."""
         self._look()
-        locate, cached = self._schema.locate, self._reader.get_cached
+        locate = self._schema.locate
         places = [locate(key) for key in keys]
-        rows: list[Any] = [cached(index, encoded) for index, encoded in places]
+        rows: list[Any] = self._reader.get_cached_many(places)
         if any(row is MISS for row in rows):
             return self._loop.run(self._twin.get_located(places))
         return [row["value"] if row is not None else None for row in rows] if self._key_value else rows

@@ -107,7 +107,14 @@ class _Simulation:
         self.finished = asyncio.Event()
         self.records = MemoryRecords()
 
+    def _noticed(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A task that died of something unexpected, and that nobody asked."""
+        error = context.get("exception")
+        if error is not None and not isinstance(error, HedgerowError):
+            self._fail(f"a task died: {type(error).__name__}: {error}")
+
     async def run(self) -> Outcome:
+        asyncio.get_running_loop().set_exception_handler(self._noticed)
         founder = self._quiet("founder")
         await create_table(
             self._store(founder), schema=_COLUMNS, key="id", partitions=self.plan.partitions, options=None, cache_bytes=1 << 20,
@@ -211,7 +218,7 @@ class _Simulation:
                 await session.act()
                 await asyncio.sleep(rng.choice((0.0, rng.uniform(0, 0.2), rng.uniform(0, 2), rng.uniform(0, 10))))
             if rng.random() < 0.7:
-                await writer.close(flush=rng.random() < 0.9)
+                await session.close(flush=rng.random() < 0.9)
         finally:
             session.over = True
 
@@ -243,6 +250,7 @@ class _Simulation:
         for key in range(self.plan.keys):
             self._saw(process, key, rows.get(key), started)
         first, second = self._pair(table)
+        self._saw(process, first, rows.get(first), started)
         if rows.get(first) != rows.get(second):
             self._fail(f"{process.name}: rows written together are not seen together: {rows}")
 
@@ -309,6 +317,7 @@ class _Session:
         self.writer = writer
         self.over = False
         self.open_keys: Counter[int] = Counter()
+        self.untold: list[Any] = []
         self.unproven: dict[int, list[tuple[int, int | None, float, float]]] = {}
 
     async def act(self) -> None:
@@ -324,7 +333,7 @@ class _Session:
         elif roll < 0.93:
             await self._pair()
         else:
-            await self.writer.flush()
+            await self._told(self.writer.flush())
 
     async def _put(self, key: int) -> None:
         simulation = self.simulation
@@ -395,8 +404,31 @@ class _Session:
         simulation.next_value += 1
         first, second = simulation._pair(self.table)
         value = simulation.next_value
+        token = simulation.history.invoke(self.process.name, "put", first, value, _now())
+        self.untold.append(token)
         with contextlib.suppress(*_EXPECTED):
             await self.writer.write(pa.table({"id": [first, second], "value": [value, value]}, schema=_COLUMNS))
+
+    async def close(self, *, flush: bool) -> None:
+        if flush:
+            await self._told(self.writer.close())
+        else:
+            await self.writer.close(flush=False)
+
+    async def _told(self, flushing: Awaitable[None]) -> None:
+        """Rows without a future of their own: what flush says is all that is known of them."""
+        tokens, self.untold = self.untold, []
+        try:
+            await flushing
+        except HedgerowError as error:
+            await self.process.alive()
+            if not error.maybe_stored:
+                for token in tokens:
+                    self.simulation.history.complete(token, _now(), "failed")
+            raise
+        await self.process.alive()
+        for token in tokens:
+            self.simulation.history.complete(token, _now(), "ok")
 
 
 def _now() -> float:
