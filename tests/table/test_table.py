@@ -686,6 +686,12 @@ def test_an_unknown_time_zone_is_refused_when_the_table_is_made() -> None:
         hg.create(f"memory://zone-{zone}", schema=fine, key="id")
 
 
+@pytest.mark.parametrize("dtype", [pa.decimal128(5, -2), pa.struct([]), pa.month_day_nano_interval()], ids=str)
+def test_a_type_that_no_file_can_hold_is_refused_when_the_table_is_made(dtype: pa.DataType) -> None:
+    with pytest.raises(hg.InvalidInput, match="'v'"):
+        hg.create("memory://storable", schema=pa.schema([("id", pa.int64()), ("v", dtype)]), key="id")
+
+
 def test_a_scan_comes_in_batches_of_bounded_size(orders: hg.Table) -> None:
     with orders.writer() as w:
         w.write(rows(200_000))

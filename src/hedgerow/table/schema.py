@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hedgerow.engine.manifest import TableLayout
-from hedgerow.errors import InvalidInput
+from hedgerow.errors import HedgerowError, InvalidInput
 from hedgerow.keys import PARTITIONS_MAX, KeyEncoder, partition_of, partitions_of
-from hedgerow.sst import DELETE, PUT, sst_schema, unique_by_key
+from hedgerow.sst import DELETE, PUT, SstMeta, encode_sst, read_whole, sst_schema, unique_by_key
 
 __all__ = ["ROW_BYTES_MAX", "TableSchema", "plan_layout"]
 
@@ -59,6 +59,8 @@ def plan_layout(schema: pa.Schema | None, key: Sequence[str] | str | None, parti
     if len(set(names)) != len(names):
         raise InvalidInput(f"The key names a column twice: {names}.")
     KeyEncoder([(name, columns.field(name).type) for name in names])  # refuses types that have no order
+    for field in columns:
+        _check_storable(field)
     return TableLayout(
         schema=columns.serialize().to_pybytes(),
         key=tuple(names),
@@ -231,6 +233,18 @@ def _plain_type(dtype: pa.DataType, name: str) -> pa.DataType:
     if types.is_union(dtype) or types.is_interval(dtype) or types.is_run_end_encoded(dtype):
         raise InvalidInput(f"The column {name!r} has the type {dtype}, which Parquet cannot hold.")
     return dtype
+
+
+def _check_storable(field: pa.Field) -> None:
+    """Whether a file can hold this type: better asked now than when the first rows are flushed."""
+    nothing = SstMeta(kind="level", table="", partition=0, epoch=0, write_id="")
+    try:
+        columns = pa.schema([pa.field(field.name, field.type)])
+        read_whole(encode_sst(sst_schema(columns).empty_table(), nothing).data, field.name, None, columns)
+    except (pa.ArrowException, HedgerowError, OSError, ValueError, OverflowError) as error:
+        raise InvalidInput(
+            f"The column {field.name!r} has the type {field.type}, which Parquet cannot hold: {error}"
+        ) from None
 
 
 def _known_zone(zone: str) -> bool:
