@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Check the models in this folder with Spin, and compare every outcome with what is expected of it.
 
-    python models/run.py                      every check; several minutes on one core, up to 2 GB
+    python models/run.py                      every check; about ten minutes on one core, up to 2 GB
     python models/run.py --quick              a selection that takes less than half a minute
     python models/run.py one-slot spec        only the named ones
     python models/run.py --list               what there is, and why
@@ -191,12 +191,13 @@ CHECKS: tuple[Check, ...] = (
         quick=False,
     ),
     spare(
-        "four-at-once",
-        "the first four at once",
+        "five-at-once",
+        "the first five at once",
         "NOTE_AFTER_CLAIM",
         "IGNORE_NOTHING",
         "CUT_RUNS",
         "SCATTERED_FENCES",
+        "FORGET_FENCE_EPOCH",
         TWO,
         "SLOTS=10",
         quick=False,

@@ -36,8 +36,19 @@ def main() -> int:
     ]
     if not arguments.fast:
         steps.append(("models", [sys.executable, "models/run.py", "--quick"]))
-    tests = [sys.executable, "-m", "pytest", "-n", arguments.jobs, "--dist", "worksteal", "--doctest-modules",
-             "src/hedgerow", "tests", f"--junitxml={REPORT}", "-q"]  # fmt: skip
+    steps.append(("examples", [sys.executable, "-m", "pytest", "--doctest-modules", "src/hedgerow", "-q"]))
+    tests = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n",
+        arguments.jobs,
+        "--dist",
+        "worksteal",
+        "tests",
+        f"--junitxml={REPORT}",
+        "-q",
+    ]
     if arguments.fast:
         tests += ["-m", "not slow"]
     steps.append(("tests", tests))

@@ -204,6 +204,22 @@ def test_a_put_in_a_callback_is_refused_instead_of_stalling_everybody() -> None:
     assert "own thread" in str(caught[0])
 
 
+def test_many_puts_share_few_objects() -> None:
+    """Group commit: what gathers while a slot is under way goes into the next one together."""
+
+    async def scenario() -> None:
+        store = MemoryStore()
+        await make_core(store)
+        writer = await (await open_table_on(store)).writer(flush_interval_s=0.01).start()
+        futures = [await writer.put(b"%d" % i, b"x") for i in range(1_000)]
+        await writer.flush()
+        assert all(future.done() for future in futures)
+        assert len([path for path in store.paths() if "/wal/" in path]) < 10
+        await writer.close()
+
+    run(scenario())
+
+
 def test_get_many_answers_from_one_view() -> None:
     """Rows that are only ever written together must be read together, whatever is refreshed meanwhile."""
 
