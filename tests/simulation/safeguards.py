@@ -100,8 +100,8 @@ def without_reading_the_epoch_again() -> Any:
 def with_a_single_fence() -> Any:
     real = acquire._walk
 
-    async def walk(log_: Any, index: int, epoch: int, slot: int, needed: int) -> int:
-        return await real(log_, index, epoch, slot, 1)
+    async def walk(log_: Any, index: int, epoch: int, slot: int, needed: int, placed: Any) -> int:
+        return await real(log_, index, epoch, slot, 1, placed)
 
     return patched(acquire, "_walk", walk)
 

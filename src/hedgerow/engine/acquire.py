@@ -19,7 +19,7 @@ Theory of operation
 
 4. *Look again*: read the newest manifest. The epoch is no longer ours: fenced. The replay point has reached our first
    fence: it may lie in a hole that was collected while we slept, so it counts for nothing, and the walk starts again
-   above the replay point. Otherwise every slot from the replay point to our last fence is filled and final.
+   right above the replay point. Otherwise every slot from the replay point to our last fence is filled and final.
 """
 
 from __future__ import annotations
@@ -74,13 +74,15 @@ async def acquire(
         async with limit:
             try:
                 if index in again:
-                    slots[index] = await _first_free(wal, index, newest.partitions[index])
-                epoch = minted.partitions[index].writer_epoch
-                return await _walk(wal, index, epoch, slots[index], before[index].max_parallel_writes)
+                    # Not from the first free slot: whoever acquired meanwhile may own what comes before it.
+                    slots[index] = newest.partitions[index].wal_id_last_compacted + 1
+                epoch, needed = minted.partitions[index].writer_epoch, before[index].max_parallel_writes
+                return await _walk(wal, index, epoch, slots[index], needed, placed[index])
             except HedgerowError as error:
                 return error
 
     left, again, newest = wanted, set[int](), minted
+    placed: dict[int, set[int]] = {index: set() for index in wanted}
     for _ in range(_TRIES_MAX):
         walked = await asyncio.gather(*(walk(index) for index in left))
         newest = await manifests.refresh()
@@ -153,13 +155,17 @@ async def _first_free(wal: Wal, index: int, partition: Partition) -> int:
     return after + len(filled) + 1
 
 
-async def _walk(wal: Wal, index: int, epoch: int, slot: int, needed: int) -> int:
-    """Fill slots upward until ``needed`` consecutive ones are our fences; the last of them."""
+async def _walk(wal: Wal, index: int, epoch: int, slot: int, needed: int, placed: set[int]) -> int:
+    """Fill slots upward until ``needed`` consecutive ones are our fences; the last of them.
+
+    ``placed`` remembers where our fences stand, for a walk that has to be made again.
+    """
     run = 0
     while True:
         fence = await wal.encode(index, slot, None, epoch=epoch, fences=needed)
         standing = await wal.create(index, slot, fence.data)
-        if standing is None:
+        if standing is None or (standing.epoch == epoch and slot in placed):
+            placed.add(slot)
             run += 1
             if run == needed:
                 return slot

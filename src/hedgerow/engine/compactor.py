@@ -90,7 +90,8 @@ class Compactor:
             prefix, valid = prefix.follow(slot.meta)
             if prefix.attached > manifest.number:
                 return None  # written after a commit that this manifest does not know
-            if slot.meta.is_fence:
+            if not valid:
+                # Fences, and rows that count for nothing: were one of those collected, its slot would be free again.
                 fence_slots.append((slot.wal_id, slot.wal_id))
             if valid and slot.rows.num_rows:
                 rows.append((slot.wal_id, slot.meta.epoch, slot.rows))

@@ -77,7 +77,8 @@ class Partition(msgspec.Struct, frozen=True, omit_defaults=True):
     fence_epoch: int = 0
     """The epoch of the last complete run of fences at or below the replay point."""
     fences: tuple[tuple[int, int], ...] = ()
-    """The slots at or below the replay point that hold fences, as ranges. They are never collected."""
+    """The slots at or below the replay point that hold fences (or rows that count for nothing), as ranges. They are
+    never collected."""
     ssts: tuple[SstInfo, ...] = ()
     """Newest first."""
 
