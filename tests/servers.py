@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import socket
 import subprocess
@@ -76,12 +77,15 @@ def _azurite() -> Path:
     """Installed by npm into the project's cache, once."""
     home = CACHE / "azurite"
     program = home / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
-    if not program.exists():
-        home.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            ["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(home), "azurite@3"],
-            check=True, env={**os.environ, "npm_config_update_notifier": "false"},
-        )  # fmt: skip
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # workers of one run share the installation
+        if not program.exists():
+            subprocess.run(
+                ["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(home), "azurite@3"],
+                check=True,
+                env={**os.environ, "npm_config_update_notifier": "false"},
+            )
     return program
 
 
