@@ -29,7 +29,7 @@ demo: $(VENV)/.installed ## See it work: two writers, the fence, and what was re
 test: $(VENV)/.installed-dev ## Run every check and every test
 	@$(BIN)/python tests/run.py --jobs $(TEST_JOBS)
 
-test-fast: $(VENV)/.installed-dev ## The tests that take about two minutes together
+test-fast: $(VENV)/.installed-dev ## Everything but the tests marked slow
 	@$(BIN)/python tests/run.py --jobs $(TEST_JOBS) --fast
 
 coverage: $(VENV)/.installed-dev ## Branch coverage of every room, by the fast tests; at least 90 %
@@ -38,7 +38,7 @@ coverage: $(VENV)/.installed-dev ## Branch coverage of every room, by the fast t
 	$(BIN)/python -m coverage combine -q
 	$(BIN)/python -m coverage report --fail-under=90
 
-soak: $(VENV)/.installed-dev ## The long versions: more seeds, every store, whole crash matrices
+soak: $(VENV)/.installed-dev ## The long versions: more seeds, whole crash matrices, every model
 	@$(BIN)/python tests/soak.py
 
 bench: $(VENV)/.installed-dev ## Measure, and write docs/benchmarks.md

@@ -1,4 +1,5 @@
-"""The long versions, for a night: many more seeds in many more shapes, and every model in full. Writes docs/soak.md.
+"""The long versions, for a night: many more seeds in many more shapes, a SIGKILL at every single step on every kind of
+store, and every model in full. Writes docs/soak.md.
 
 ``make soak`` or ``python tests/soak.py --minutes 60``.
 """
@@ -66,6 +67,10 @@ def main() -> int:
                 print(broken[-1], flush=True)
             if sum(runs.values()) % 100 == 0:
                 print(f"{sum(runs.values())} runs, {sum(operations.values()):,} operations", flush=True)
+    killing = [sys.executable, "-m", "pytest", "-q", "-n", "2", str(ROOT / "tests" / "engine" / "test_kill.py")]
+    killed = subprocess.run(killing, env={**os.environ, "HEDGEROW_SOAK": "1"}, check=False).returncode
+    if killed:
+        broken.append("A process that was killed left something behind that the next one could not use.")
     models = subprocess.run(
         [sys.executable, str(ROOT / "models" / "run.py")], capture_output=True, text=True, check=False
     )
